@@ -35,8 +35,8 @@ format: .venv/dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-benchmark: .venv/dev  ## speed beside peers: make benchmark TEXT=FILE.txt [OPTIONS='--peers']; TEXT of 100 MB or more
-	$(BIN)/python lab/benchmarks/run.py $(TEXT) --json build/benchmarks.json $(OPTIONS)
+benchmark: .venv/dev  ## speed beside `wc -w` and `cp`: make benchmark TEXT=FILE.txt [OPTIONS='--only commands']; TEXT of 100 MB or more
+	$(BIN)/python -m lab.benchmarks.run $(TEXT) --json build/benchmarks.json $(OPTIONS)
 
 experiments: .venv/experiments  ## all experiments that need no GPU, in build/experiments: make experiments DATA=DIR [OPTIONS='--model DIR']
 	$(BIN)/python -m lab.experiments all --data $(DATA) $(OPTIONS)

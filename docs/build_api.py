@@ -23,15 +23,16 @@ GROUPS = {
     "Pruning": "Protection PruneOrder pruning.Removal",
     "Checkpoints": "VocabPlan Transplant",
     "Checking and measuring": "Check verify.Finding Evaluation measure.Score measure.Comparison measure.curve "
-    "measure.Curve measure.curves measure.Curves measure.choose_size measure.SizeChoice measure.SizeOptions",
-    "Models": "train.probe train.ProbeOptions train.Probe train.ProbeScore",
+    "measure.Curve measure.choose_size measure.SizeChoice measure.SizeOptions",
+    "Training": "train training.TrainOptions training.Training training.Recipe blend training.mix "
+    "training.faster_new_rows training.FasterNewRows training.HeldOutBits",
     "Errors": "TokengraftError",
 }
 """Public names: those of the package, and those of its subpackages."""
 HEAD = """# Python reference
 
 `import tokengraft as tg` has the steps and what they return. The rest is in the subpackages of the steps: `tg.learn`,
-`tg.measure`, `tg.train`, `tg.pipeline`, `tg.counts`, `tg.tokenizer` and `tg.distributed`.
+`tg.measure`, `tg.training`, `tg.pipeline`, `tg.counts`, `tg.tokenizer` and `tg.distributed`.
 """
 
 

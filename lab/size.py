@@ -2,8 +2,7 @@
 
     python lab/size.py
 
-Prints a table in Markdown. Lines are those of `wc -l`, words those of `wc -w`; in Markdown without comments
-(`<!-- ... -->`), which hold the markers of figures.
+Prints a table in Markdown. Lines are those of `wc -l`, words those of `wc -w`.
 """
 
 import ast
@@ -21,12 +20,8 @@ def lines(paths: Iterable[Path]) -> int:
     return sum(path.read_bytes().count(b"\n") for path in paths)
 
 
-def shown(page: Path) -> str:
-    return re.sub(r"<!--.*?-->\n?", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-
-
 def words(pages: Iterable[Path]) -> int:
-    return sum(len(shown(page).split()) for page in pages)
+    return sum(len(page.read_text(encoding="utf-8").split()) for page in pages)
 
 
 def first_options(command: str) -> int:
@@ -47,12 +42,13 @@ def rows() -> Iterator[tuple[str, str]]:
     yield "Python in `src`", f"{lines(src):,} lines, {len(src)} files"
     yield "Rust", f"{lines((ROOT / 'rust' / 'src').rglob('*.rs')):,} lines"
     yield "Python in `tests`", f"{lines(tests):,} lines"
+    yield "Python in `lab`", f"{lines((ROOT / 'lab').rglob('*.py')):,} lines"
     yield "names in `dir(tg)`", str(sum(not name.startswith("_") for name in dir(tg)))
     yield "commands", str(len(build_parser()._subparsers._group_actions[0].choices))
     numbers = ", ".join(str(first_options(command)) for command in ("adapt", "extend", "prune"))
     yield "options in the first help screen of `adapt`, `extend`, `prune`", numbers
     yield "definitions in `_core.pyi`", str(definitions(ROOT / "src" / "tokengraft" / "_core.pyi"))
-    yield "README", f"{len(shown(ROOT / 'README.md').splitlines())} lines"
+    yield "README", f"{lines([ROOT / 'README.md'])} lines"
     yield "`docs/architecture.md` / all docs", f"{words([ROOT / 'docs' / 'architecture.md']):,} / {words(docs):,} words"
 
 

@@ -6,6 +6,8 @@ import signal
 import sys
 import tarfile
 import tempfile
+from contextlib import nullcontext
+from importlib import import_module
 from pathlib import Path
 
 import builders
@@ -21,7 +23,8 @@ from skips import (
 )
 
 import tokengraft as tg
-from tokengraft.verify import loaders
+from tokengraft.verify import check, loaders
+from tokengraft.verify.finding import Finding
 from tokengraft.verify.transformers_loader import transformers_started
 
 __all__ = [
@@ -70,6 +73,13 @@ def transformers_running():
     """One process that imports transformers for all tests of a module, if the tests have not imported it."""
     with transformers_started():
         yield
+
+
+@pytest.fixture
+def without_libraries(monkeypatch):
+    """`check` does not ask other libraries: that takes seconds, and other tests do it."""
+    monkeypatch.setattr(check, "loaders", lambda *_: Finding("loaders", "pass", "not asked"))
+    monkeypatch.setattr(import_module("tokengraft.verify.check"), "transformers_started", nullcontext)
 
 
 @pytest.fixture(scope="session")

@@ -114,3 +114,10 @@ def isolated(document, pattern):
     split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
     step = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
     return document | {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, step]}}
+
+
+def plain_file(folder, **more):
+    """A tiktoken file without a pattern, with more tokens."""
+    path = folder / "x.tiktoken"
+    path.write_bytes(builders.tiktoken_file(tiny_ranks() | {token.encode(): rank for token, rank in more.items()}))
+    return path

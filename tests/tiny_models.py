@@ -22,7 +22,7 @@ def tiny_llama(folder, *, tied=True, document=None, **config):
     start, end = base.added[0].id, base.added[-1].id
     ids = {"vocab_size": base.n_rows, "bos_token_id": start, "eos_token_id": end, "pad_token_id": end}
     settings = transformers.LlamaConfig(
-        **SIZE, num_key_value_heads=2, initializer_range=SCALE, tie_word_embeddings=tied, **ids | config
+        num_key_value_heads=2, initializer_range=SCALE, tie_word_embeddings=tied, **SIZE | ids | config
     )
     transformers.AutoModelForCausalLM.from_config(settings).save_pretrained(folder)
     return base

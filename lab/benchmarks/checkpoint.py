@@ -1,6 +1,6 @@
 """A checkpoint of noise with the tables of an 8-billion-parameter Llama-3 and some of its layers, in three shards.
 
-    python lab/benchmarks/checkpoint.py TOKENIZER_FOLDER OUT WIDTH LAYERS
+    python -m lab.benchmarks.checkpoint TOKENIZER_FOLDER OUT WIDTH LAYERS
 
 As in large models, the input table is in the first shard, the output table in the last, and the shard between them has
 none. Only headers and sizes matter for the time of a transplant, not the numbers.

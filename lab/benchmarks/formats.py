@@ -1,6 +1,6 @@
 """The lines of a text, twenty to a document, as Parquet and as compressed JSON lines.
 
-python lab/benchmarks/formats.py TEXT OUT_FOLDER
+python -m lab.benchmarks.formats TEXT OUT_FOLDER
 """
 
 import json

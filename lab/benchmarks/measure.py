@@ -61,14 +61,14 @@ def tokengraft(*arguments: object, without: str | None = None) -> Run:
 
 
 def script(name: str, *arguments: object) -> Run:
-    """Runs a script of this folder."""
-    return command(sys.executable, Path(__file__).with_name(name), *arguments)
+    """Runs a module of this folder."""
+    return command(sys.executable, "-m", f"lab.benchmarks.{name}", *arguments)
 
 
 def in_python(code: str, *arguments: object) -> Any:
     """What Python code prints as JSON, in a fresh process. Its arguments are in `arguments`, as strings."""
     words = [sys.executable, "-c", _PRELUDE + code, *map(str, arguments)]
-    done = subprocess.run(words, capture_output=True, text=True, cwd=Path(__file__).parent, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
         _fail(words, done.returncode, done.stderr)
     return json.loads(done.stdout.splitlines()[-1])

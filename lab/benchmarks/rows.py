@@ -2,17 +2,14 @@
 
 import os
 import shutil
-from dataclasses import asdict, dataclass
-from importlib.util import find_spec
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from folders import PIPELINES, Folders
-from measure import ROUNDS, Run, command, in_python, in_turn, script, tokengraft, words
-from peers import PEERS, installed
+from lab.benchmarks.folders import PIPELINES, Folders
+from lab.benchmarks.measure import ROUNDS, Run, command, in_python, in_turn, script, tokengraft, words
 
 Table = dict[str, Any]
-RESIZE = "load, resize to 150,000 rows and save with transformers, not synced"
 LEARN = """
 import tokengraft as tg
 tok, counts = tg.load(arguments[0]), tg.PretokenCounts.load(arguments[1])
@@ -149,8 +146,8 @@ def small(setup: Setup, text: Path, model: Path | None) -> Table:
     return {"key": "small", "columns": columns, "ratio_to": "`count`", "rows": rows, "bytes": text.stat().st_size}
 
 
-def learning(setup: Setup, *, slow_peers: bool) -> Table:
-    """Learning from counts, its memory, and trainers of other libraries."""
+def learning(setup: Setup) -> Table:
+    """Learning from counts, and its memory."""
     counts = setup.scratch / "counts.parquet"
     own = in_python(LEARN, setup.llama3, counts, setup.tokens, setup.rounds)
     memory = in_python(MEMORY, setup.llama3, setup.text, setup.tokens)
@@ -159,9 +156,6 @@ def learning(setup: Setup, *, slow_peers: bool) -> Table:
         {"key": "learn", "name": f"learning {setup.tokens:,} tokens, from counts", **own, "ratio": 1.0},
         {"key": "prune", "name": f"the order to prune {prune['tokens']:,} tokens, from counts", **prune},
     ]
-    for name in installed() if slow_peers else []:
-        run = script("peers.py", name, setup.text, setup.llama3, setup.tokens)
-        rows.append({"key": name, "name": PEERS[name][1], **asdict(run), "ratio": run.wall / own["wall"]})
     columns = ["wall", "cpu", "ratio", "peak"]
     return {"key": "learning", "columns": columns, "ratio_to": "learning", "rows": rows, "memory": memory}
 
@@ -188,7 +182,7 @@ def pipelines(setup: Setup, text: Path) -> Table:
     for name, folder in folders.items():
         run = in_python(RATE, folder, text, setup.rounds)
         rows.append({"key": name, "name": name, **run, "rate": size / run["wall"]})
-    script("formats.py", text, setup.scratch)
+    script("formats", text, setup.scratch)
     for file, name in {"text.parquet": "Parquet (zstd)", "text.jsonl.zst": "`.jsonl.zst`"}.items():
         run = in_python(RATE, setup.llama3, setup.scratch / file, setup.rounds)
         rows.append({"key": file, "name": f"Llama-3, from {name}", **run, "rate": size / run["wall"]})
@@ -201,7 +195,7 @@ def pipelines(setup: Setup, text: Path) -> Table:
     return {"key": "pipelines", "columns": columns, "ratio_to": "Llama-3's time", "rows": rows, "bytes": size}
 
 
-def japanese(setup: Setup, text: Path, *, slow_peers: bool) -> Table:
+def japanese(setup: Setup, text: Path) -> Table:
     """A SentencePiece vocabulary and text without spaces."""
     folder, counts = setup.folders.folder("llama2"), setup.scratch / "japanese.parquet"
     runs = in_turn(
@@ -220,9 +214,6 @@ def japanese(setup: Setup, text: Path, *, slow_peers: bool) -> Table:
         "extend": f"`tokengraft extend --add {setup.tokens}`",
     }
     rows = [{"key": key, "name": names[key], **runs[key]} for key in names]
-    if slow_peers and "sentence_piece" in installed():
-        run = script("peers.py", "sentence_piece", text, folder, setup.tokens)
-        rows.append({"key": "sentence_piece", "name": PEERS["sentence_piece"][1], **asdict(run)})
     return {
         "key": "japanese",
         "columns": ["wall", "cpu", "peak"],
@@ -232,10 +223,10 @@ def japanese(setup: Setup, text: Path, *, slow_peers: bool) -> Table:
     }
 
 
-def transplant(setup: Setup, width: int, layers: int, *, slow_peers: bool) -> Table:
+def transplant(setup: Setup, width: int, layers: int) -> Table:
     """Transplanting a checkpoint beside copying its weights. Everything is in the page cache before."""
     model, new = setup.scratch / "model", setup.scratch / "extended" / setup.llama3.name
-    script("checkpoint.py", setup.llama3, model, width, layers)
+    script("checkpoint", setup.llama3, model, width, layers)
     if not new.exists():
         setup.extend(setup.llama3, setup.text)
     first, _, last = weights = sorted(model.glob("*.safetensors"))
@@ -259,10 +250,6 @@ def transplant(setup: Setup, width: int, layers: int, *, slow_peers: bool) -> Ta
     rows = [
         {"key": key, "name": names[key], **run, "ratio": run["wall"] / runs["cp"]["wall"]} for key, run in runs.items()
     ]
-    if slow_peers and find_spec("torch"):
-        _clear(setup.scratch / "copy")
-        run = script("peers.py", "resize", model, setup.scratch / "copy", 150_000)
-        rows.append({"key": "resize", "name": RESIZE, **asdict(run), "ratio": run.wall / runs["cp"]["wall"]})
     columns = ["wall", "cpu", "ratio", "peak"]
     shutil.rmtree(model)
     shutil.rmtree(setup.scratch / "copy")

@@ -1,7 +1,7 @@
-"""Measures tokengraft beside its peers, prints Markdown tables, and writes the raw numbers as JSON.
+"""Measures tokengraft beside `wc -w` and `cp`, prints Markdown tables, and writes the raw numbers as JSON.
 
-    python lab/benchmarks/run.py TEXT [--json FILE] [--tokenizers FOLDER] [--model FOLDER] [--japanese FILE] [--peers]
-                                      [--only NAME ...]
+    python -m lab.benchmarks.run TEXT [--json FILE] [--tokenizers FOLDER] [--model FOLDER] [--japanese FILE]
+                                  [--only NAME ...]
 
 TEXT is one document per line, 100 MB or more. All commands are timed from start to end, as a user runs them. Files are
 in the page cache. Needs about 30 GB of disk in the folder for temporary files and 10 GB of memory for the page cache.
@@ -16,12 +16,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import rows
-import tables
-from folders import Folders
-from machine import setting
-from measure import ROUNDS, in_python, script, words
-from scaling import DISTINCT, SIZES, scaling
+from lab.benchmarks import rows, tables
+from lab.benchmarks.folders import Folders
+from lab.benchmarks.machine import setting
+from lab.benchmarks.measure import ROUNDS, in_python, script, words
+from lab.benchmarks.scaling import DISTINCT, SIZES, scaling
 
 NAMES = ("commands", "small", "learning", "loading", "pipelines", "japanese", "transplant", "scaling")
 
@@ -54,7 +53,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--tokenizers", type=Path, metavar="FOLDER", help="with folders llama3, llama2 and gemma3")
     parser.add_argument("--model", type=Path, metavar="FOLDER", help="a small model, for `adapt`")
     parser.add_argument("--japanese", type=Path, metavar="FILE", help="Japanese text, about 20 MB")
-    parser.add_argument("--peers", action="store_true", help="also train with other libraries, which takes minutes")
     parser.add_argument("--tokens", type=int, default=16_000, metavar="N", help="new tokens (default: 16000)")
     parser.add_argument("--rounds", type=int, default=ROUNDS, metavar="N", help=f"runs of each (default: {ROUNDS})")
     parser.add_argument("--largest", type=int, default=SIZES[-1], metavar="BYTES", help="largest text of the scaling")
@@ -92,11 +90,11 @@ def _measurements(setup: rows.Setup, options: argparse.Namespace) -> dict[str, C
     found: dict[str, Callable[[], rows.Table]] = {
         "commands": lambda: rows.commands(setup),
         "small": lambda: rows.small(setup, _part(setup, 10_000_000), options.model),
-        "learning": lambda: rows.learning(setup, slow_peers=options.peers),
+        "learning": lambda: rows.learning(setup),
         "loading": lambda: rows.loading(setup),
         "pipelines": lambda: rows.pipelines(setup, _part(setup, setup.text.stat().st_size // 6)),
-        "japanese": lambda: rows.japanese(setup, options.japanese, slow_peers=options.peers),
-        "transplant": lambda: rows.transplant(setup, options.width, options.layers, slow_peers=options.peers),
+        "japanese": lambda: rows.japanese(setup, options.japanese),
+        "transplant": lambda: rows.transplant(setup, options.width, options.layers),
     }
     if options.japanese is None:
         del found["japanese"]
@@ -106,7 +104,7 @@ def _measurements(setup: rows.Setup, options: argparse.Namespace) -> dict[str, C
 def _part(setup: rows.Setup, size: int) -> Path:
     """A part of the text, of about so many bytes."""
     out = setup.scratch / "part.txt"
-    script("texts.py", setup.text, size, out)
+    script("texts", setup.text, size, out)
     return out
 
 

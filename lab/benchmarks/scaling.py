@@ -3,8 +3,8 @@
 import math
 from typing import Any
 
-from measure import in_python, in_turn, script, words
-from rows import LEARN, Setup
+from lab.benchmarks.measure import in_python, in_turn, script, words
+from lab.benchmarks.rows import LEARN, Setup
 
 SIZES = (10_000_000, 30_000_000, 100_000_000, 300_000_000, 1_000_000_000)
 DISTINCT = """
@@ -24,7 +24,7 @@ def scaling(setup: Setup, sizes: tuple[int, ...], rounds: int = 2) -> dict[str, 
 
 def _row(setup: Setup, size: int, rounds: int) -> dict[str, Any]:
     text, counts = setup.scratch / "scaled.txt", setup.scratch / "scaled.parquet"
-    script("texts.py", setup.text, size, text)
+    script("texts", setup.text, size, text)
     runs = in_turn(
         {
             "wc": lambda _: words(text),

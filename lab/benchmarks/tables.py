@@ -71,10 +71,10 @@ def setting_text(result: Mapping[str, Any]) -> str:
     setting, text = result["setting"], result["input"]
     versions = ", ".join(f"{name} {version}" for name, version in setting["versions"].items() if version)
     return (
-        f"{setting['cores']} cores of {setting['processor']}, {setting['memory_bytes'] / 2**30:.0f} GiB of memory, "
-        f"{setting['system']}. {versions}. Input: {text['bytes'] / 1e6:.0f} MB of text, {text['distinct']:,} distinct "
-        f"pretokens. Base: {text['tokenizer']}, {text['tokens']:,} new tokens. Each figure is the best of "
-        f"{text['rounds']} runs that take turns."
+        f"Machine: {setting['cores']} cores of {setting['processor']}, {setting['memory_bytes'] / 2**30:.0f} GiB of "
+        f"memory, {setting['system']}. {versions}. Input: {text['bytes'] / 1e6:.0f} MB of text, "
+        f"{text['distinct']:,} distinct pretokens. Base: {text['tokenizer']}, {text['tokens']:,} new tokens. Each "
+        f"figure is the best of {text['rounds']} runs that take turns."
     )
 
 

@@ -1,6 +1,6 @@
 """Texts of several sizes whose number of distinct words grows as that of real text does.
 
-    python lab/benchmarks/texts.py TEXT SIZE OUT
+    python -m lab.benchmarks.texts TEXT SIZE OUT
 
 A smaller text has the lines whose hash is below a limit. A larger text is the whole text, followed by altered copies.
 In the n-th copy, two thirds of the words, chosen by their hash, have one letter replaced: an ASCII letter by one that

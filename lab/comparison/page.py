@@ -8,10 +8,11 @@ import re
 from pathlib import Path
 from statistics import mean
 
+from lab.page_parts import filled
+
 HERE = Path(__file__).parent
 RESULTS, PRUNING = HERE / "results.csv", HERE.parent / "trim_peers.csv"
 PAGE = HERE.parents[1] / "docs" / "comparison.md"
-PART = re.compile(r"(<!-- comparison (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 Row = dict[str, str]
 
 LABELS = {
@@ -81,10 +82,10 @@ def _summed(rows: list[Row]) -> list[str]:
     return [f"{sum(column('seconds')):.0f}", f"{max(column('megabytes')):.0f}", more, *lost]
 
 
-def filled(page: str) -> str:
-    parts = {"tools": tools, "pruning": pruning}
-    return PART.sub(lambda found: f"{found[1]}\n{parts[found[2]]()}\n\n{found[3]}", page)
+def parts() -> list[tuple[str, str]]:
+    """The generated parts of the page, with their headings."""
+    return [("How it compares", tools()), ("Pruning", pruning())]
 
 
 if __name__ == "__main__":
-    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), parts()), encoding="utf-8")

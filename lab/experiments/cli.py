@@ -33,7 +33,7 @@ def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m lab.experiments", description=__doc__)
     parser.add_argument("name", nargs="?", help="an experiment; `all` that need no GPU and no model; or `docs`")
     parser.add_argument("--list", action="store_true", help="name all experiments, and end")
-    parser.add_argument("--data", help="a folder (its layout is in lab/experiments/README.md), or `fineweb2`")
+    parser.add_argument("--data", help="a folder; its layout is in lab/experiments/README.md")
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--out", type=Path, default=OUT, help=f"folder of results ({OUT})")
     update = "replace the committed results, lab/experiments/results"
@@ -81,8 +81,8 @@ def _run(options: argparse.Namespace) -> int:
 
 def _lacking(experiment: Experiment, options: argparse.Namespace) -> str | None:
     """Why `all` leaves an experiment out; None if it is run."""
-    if experiment.gpu or experiment.hub:
-        return "a GPU" if experiment.gpu else "a hub; run it by its name"
+    if experiment.gpu:
+        return "a GPU"
     if experiment.needs_model and options.model is None:
         return "--model FOLDER"
     return next((name for name in experiment.needs if find_spec(name) is None), None)
@@ -108,7 +108,7 @@ def request(options: argparse.Namespace) -> Request:
 
 def _command(options: argparse.Namespace) -> str:
     """The command without the paths of the machine."""
-    parts = ["python -m lab.experiments NAME --data", "fineweb2" if options.data == "fineweb2" else "DATA"]
+    parts = ["python -m lab.experiments NAME --data DATA"]
     parts += [f"--{name} {name.upper()}" for name in ("flores", "tokenizers", "model") if getattr(options, name)]
     for name in ("models", "languages", "parts", "sizes"):
         if getattr(options, name):

@@ -97,7 +97,6 @@ def rows_of(result: dict[str, Any], text_bytes: int, language: str) -> Iterator[
     scores, choices = result["scores"], result.get("choices") or {}
     reported = "test" if f"{language}_test" in scores else "held"
     alone = result.get("parallel", 1) == 1
-    rare, far = _drift(result.get("drift") or {})
     yield {
         "kind": "end",
         **run,
@@ -109,9 +108,7 @@ def rows_of(result: dict[str, Any], text_bytes: int, language: str) -> Iterator[
         "flores": scores[f"{language}_flores"],
         "kept_held_out": scores[f"{ENGLISH}_{reported}"],
         "kept_flores": scores[f"{ENGLISH}_flores"],
-        "new": sum(n for n, _ in (result.get("drift") or {}).values()) or None,
-        "rare": rare,
-        "drift": far,
+        "new": result["new"] or None,
         "choice": scores[f"{language}_held"] if reported == "test" else None,
         **{task: _share(choices.get(f"{task}-{language}")) for task in TASKS},
         "kept_continuation": _share(choices.get(f"continuation-{ENGLISH}")),
@@ -138,26 +135,11 @@ def _recipe(result: dict[str, Any], variant: Sequence[str] = ()) -> str:
         parts.append("paper")
     if result.get("body_slow"):
         parts.append(f"all but new rows rise for {result['body_slow']:.0%}")
-    if result.get("old_first"):
-        parts.append(f"first {result['old_first']:.0%}: other sources, old tokens")
-    if result.get("share"):
-        parts.append("rows of parts learn together")
     if result["rows_first"]:
         parts.append(f"new rows alone for {result['rows_first']:.0%}")
-    if result["distill"]:
-        parts.append(f"distilled for {result['distill']:.0%}")
     if result["table_lr"] != 1:
         parts.append(f"whole embedding learns {result['table_lr']:g} times as fast")
     return ", ".join(parts)
-
-
-def _drift(parts: dict[str, Sequence[float]]) -> tuple[int | None, float | None]:
-    """New tokens that were read fewer than 10 times, and the median change of rows that were read 100 times or more."""
-    if not parts:
-        return None, None
-    often = [(n, far) for name, (n, far) in parts.items() if int(name.rstrip("+")) >= 100]
-    total = sum(n for n, _ in often)
-    return int(parts.get("0+", (0, 0))[0]), sum(n * far for n, far in often) / total if total else None
 
 
 def tokenizer_row(folder: Path, arm: str, language: str) -> Row:
@@ -233,7 +215,7 @@ def add_runs(paths: Sequence[Path], folder: Path) -> None:
             continue
         known.append(result)
         given = ("name", "data", "arm", "init", "lr", "seed", "passes", "target_bytes", "keep_share", "step_bytes")
-        special = ("row_lr", "warm_up", "floor", "table_decay", "body_slow", "old_first", "curve", "detailed")
+        special = ("row_lr", "warm_up", "floor", "table_decay", "body_slow", "curve", "detailed")
         runs.append({name: result[name] for name in (*given, *special) if result.get(name)})
         found = rows_of(result, result["bytes_read"] // max(1, result["passes"]), result["data"])
         rows += [{"model": "smollm2", "language": result["data"], **row} for row in found]

@@ -1,4 +1,4 @@
-"""Where experiments find text, evaluation sentences and tokenizers: a folder, or FineWeb-2.
+"""Where experiments find text, evaluation sentences and tokenizers.
 
 The layout of a folder, each part of which may be elsewhere (`--flores`, `--tokenizers`):
 
@@ -10,11 +10,10 @@ The layout of a folder, each part of which may be elsewhere (`--flores`, `--toke
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Protocol
 
 import tokengraft as tg
 from lab.experiments.languages import language_of
@@ -38,17 +37,6 @@ class Documents:
     train: tuple[str, ...]
     held_out: tuple[str, ...]
     """Documents that nothing is learned from."""
-
-
-class Source(Protocol):
-    """Text by language."""
-
-    def languages(self) -> Sequence[str]: ...
-
-    def documents(self, language: str, budget: int) -> Documents: ...
-
-    def identity(self, language: str, budget: int) -> dict[str, object]:
-        """What decides the text: hashes or names. Written to `run.json`; a cell is run again if it changes."""
 
 
 @dataclass(frozen=True)
@@ -97,11 +85,9 @@ class Folder:
 class Data:
     """Everything that experiments read."""
 
-    source: Source
+    source: Folder
     flores: Path
     tokenizers: Path
-    folder: Path | None = None
-    """The folder of everything, if there is one."""
 
     def sentences(self, language: str) -> tuple[str, ...]:
         """The evaluation sentences of a language, as they are."""
@@ -140,16 +126,7 @@ class Data:
 
 
 def open_data(data: str, flores: str | None = None, tokenizers: str | None = None) -> Data:
-    """The data of a folder, or FineWeb-2 with sentences and tokenizers of folders."""
-    if data == "fineweb2":
-        from lab.experiments.fineweb import FineWeb
-
-        if flores is None or tokenizers is None:
-            raise tg.TokengraftError(
-                "--data fineweb2 was given without folders for sentences and tokenizers",
-                hint="pass --flores DIR and --tokenizers DIR too",
-            )
-        return Data(FineWeb(), Path(flores), Path(tokenizers))
+    """The data of a folder, with sentences and tokenizers of other folders if they are given."""
     folder = Path(data)
     places = [folder / name for name in FLORES_FOLDERS]
     found = next((place for place in places if any(place.glob("*.devtest"))), places[0])
@@ -158,7 +135,6 @@ def open_data(data: str, flores: str | None = None, tokenizers: str | None = Non
         Folder(folder / "corpora"),
         Path(flores) if flores else found,
         Path(tokenizers) if tokenizers else inside if inside.is_dir() else folder,
-        folder,
     )
 
 

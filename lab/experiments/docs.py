@@ -17,18 +17,15 @@ PLOTS = "reproduce"
 """The folder of plots beside the page."""
 PLACE = re.compile(r"^<!-- (experiment|failed-claims)(?:: ([a-z-]+))?(?: tables ([\d,]+))?(?: rows (.+))? -->$", re.M)
 """`<!-- experiment: NAME tables 1,2 rows PATTERN -->`: the first table if none is named; rows that have the pattern."""
-NOT_RUN = "**Not run, so not reproduced.**"
 
 
 def write_docs(results: Path, docs: Path = DOCS) -> list[Path]:
-    """Renders all results again, copies their plots, and writes the page. Returns the written files of the docs."""
+    """Renders all results again, their plots beside the page, and writes it. Returns the written files of the docs."""
     written = [docs / "reproduce.md"]
     (docs / PLOTS).mkdir(exist_ok=True)
     for experiment in finished(results):
-        render(experiment, results / experiment.name)
-        plot = docs / PLOTS / f"{experiment.name}.svg"
-        plot.write_bytes((results / experiment.name / "plot.svg").read_bytes())
-        written.append(plot)
+        written.append(docs / PLOTS / f"{experiment.name}.svg")
+        render(experiment, results / experiment.name, written[-1])
     written[0].write_text(docs_page(results), encoding="utf-8")
     return written
 
@@ -50,8 +47,6 @@ def docs_page(results: Path) -> str:
         if place[1] == "failed-claims":
             return _failed(results)
         experiment = experiment_of(place[2])
-        if not (results / experiment.name / "results.csv").is_file():
-            return f"In the paper: {experiment.source}. {NOT_RUN} {experiment.about}"
         numbers = [int(number) for number in (place[3] or "1").split(",")]
         return "\n".join(_section(experiment, results, numbers, place[4] or "")).strip()
 

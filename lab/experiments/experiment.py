@@ -104,11 +104,8 @@ class Experiment:
     """Whether every cell reads English text too."""
     other_texts: tuple[str, ...] = ()
     """Corpora without evaluation sentences that are read too, if the data has them."""
-    needs_text: bool = True
-    """Whether cells read text of `Setup.data`; otherwise the names of models and languages are only labels."""
     gpu: bool = False
-    hub: bool = False
-    """Experiments that need a GPU or a hub are not run by `all`."""
+    """Experiments that need a GPU are not run by `all`."""
     caveat: str = CAVEAT
 
     def cells(self, models: Sequence[str], languages: Sequence[str], parts: Sequence[str] = ()) -> list[Cell]:

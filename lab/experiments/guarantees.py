@@ -6,6 +6,7 @@ import sysconfig
 import tempfile
 from collections.abc import Callable, Iterator
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 
 import tokengraft as tg
@@ -79,6 +80,7 @@ def _by_command(
         return tg.load(files[3]), len(extension), len(extension.refused)
 
 
+@cache
 def _python_library() -> list[str]:
     """The modules of Python's own library: source code that no corpus has."""
     folder = Path(sysconfig.get_paths()["stdlib"])
@@ -114,9 +116,10 @@ def _balance(setup: Setup, cell: Cell) -> Iterator[Row]:
         "parity, at most 50 % for one": tg.learn.Parity(train, max_share=0.5),
     }
     for way, counts in ways.items():
-        point = tg.measure.curves(base, tg.extend(base, counts, n), test, [n]).points[-1]
-        gains = {f"gain_{language}": point.gain[language] for language in BALANCED}
-        yield {"table": "balance", "way": way, **gains, "spread": point.gain_spread}
+        extended = tg.extend(base, counts, n).apply(base)
+        gains = {f"gain_{language}": _gain(base, extended, test[language]) for language in BALANCED}
+        ratios = [1 + gain for gain in gains.values()]
+        yield {"table": "balance", "way": way, **gains, "spread": max(ratios) / min(ratios)}
 
 
 def _sizes(setup: Setup, cell: Cell) -> Iterator[Row]:

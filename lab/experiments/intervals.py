@@ -63,6 +63,11 @@ def paired_change(ours: Sequence[float], theirs: Sequence[float], seed: int = 0)
     """
     if len(ours) != len(theirs) or not len(ours):
         raise ValueError(f"{len(ours)} and {len(theirs)} values cannot be paired")
+    return _drawn(tuple(ours), tuple(theirs), seed)
+
+
+@lru_cache(maxsize=10_000)  # tables, plots and claims ask for the same
+def _drawn(ours: tuple[float, ...], theirs: tuple[float, ...], seed: int) -> Interval:
     pairs = np.column_stack([ours, theirs]).astype(float)
     above, below = (_times_drawn(len(pairs), seed) @ pairs).T
     low, high = np.quantile(above / below - 1, (0.025, 0.975))

@@ -163,18 +163,3 @@ ORDER = {
     96_000: {"prune-extend": (4.402, 4.671), "extend-prune": (4.401, 4.671)},
 }
 """Bytes per token of Estonian and English."""
-DOWNSTREAM = {
-    "Llama-3.2-1B": {
-        "no training": "0.432 0.701 50.0 61.2 28.6 35.7 71.6 77.0 51.0",
-        "base tokenizer": "0.788 0.803 58.1 59.1 28.0 26.9 77.9 74.5 63.6",
-        "prune+ext, naive": "0.790 0.809 57.4 58.8 25.6 25.7 73.0 73.0 62.6",
-        "prune+ext, continued": "0.796 0.803 58.3 58.6 27.3 27.1 76.5 73.0 63.0",
-    },
-    "Llama-3.2-3B": {
-        "no training": "0.635 0.796 53.0 69.1 44.1 74.2 74.5 76.0 55.4",
-        "base tokenizer": "0.835 0.830 65.1 68.2 52.9 64.7 80.9 77.0 70.4",
-        "prune+ext, naive": "0.818 0.831 63.2 68.2 51.1 66.0 81.4 78.9 69.8",
-        "prune+ext, continued": "0.822 0.829 63.1 68.4 48.7 65.0 78.4 77.9 71.8",
-    },
-}
-"""FLORES en-et, et-en (COMET); then accuracy in percent: Winogrande et, en; Belebele et, en; SIB-200 et, en; XCOPA."""

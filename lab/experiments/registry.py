@@ -20,7 +20,6 @@ MODULES = {
     "guarantees": "lab.experiments.guarantees",
     "continued-pretraining": "lab.experiments.continued_pretraining",
     "initialisers": "lab.experiments.initialisers",
-    "downstream": "lab.experiments.downstream",
 }
 """Each module has its `Experiment` as ``EXPERIMENT``."""
 

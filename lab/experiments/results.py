@@ -69,14 +69,14 @@ def write_results(experiment: Experiment, rows: Rows, folder: Path, record: Mapp
     folder.mkdir(parents=True, exist_ok=True)
     _write(folder / "results.csv", to_csv(rows).encode())
     _write(folder / "run.json", (json.dumps(record, indent=2, ensure_ascii=False) + "\n").encode())
-    render(experiment, folder)
+    render(experiment, folder, folder / "plot.svg")
 
 
-def render(experiment: Experiment, folder: Path) -> None:
-    """Writes `table.md` and `plot.svg` from `results.csv`."""
+def render(experiment: Experiment, folder: Path, plot: Path) -> None:
+    """Writes `table.md` and the plot from `results.csv`."""
     rows = from_csv((folder / "results.csv").read_text(encoding="utf-8"))
     _write(folder / "table.md", page(experiment, rows).encode())
-    _write(folder / "plot.svg", to_svg(experiment.panels(rows)))
+    _write(plot, to_svg(experiment.panels(rows)))
 
 
 def page(experiment: Experiment, rows: Rows) -> str:

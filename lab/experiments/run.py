@@ -101,8 +101,6 @@ def _read(experiment: Experiment, languages: Sequence[str]) -> list[str]:
 
 
 def _described(experiment: Experiment, setup: Setup, languages: Sequence[str], models: Sequence[str]) -> dict[str, Any]:
-    if not experiment.needs_text:
-        return {}
     others = [name for name in experiment.other_texts if name in setup.data.source.languages()]
     return setup.data.describe(_read(experiment, languages), models, setup.budget, others)
 

@@ -60,7 +60,10 @@ def with_paper(ours: str, paper: object) -> str:
 
 def select(rows: Iterable[Mapping[str, Any]], **values: object) -> list[Mapping[str, Any]]:
     """The rows with some values."""
-    return [row for row in rows if all(row.get(name) == value for name, value in values.items())]
+    found = list(rows)
+    for name, value in values.items():
+        found = [row for row in found if row.get(name) == value]
+    return found
 
 
 def only(rows: Iterable[Mapping[str, Any]], **values: object) -> Mapping[str, Any] | None:

@@ -11,8 +11,8 @@ bits, has two parts:
 - `splits`: other tokens. What the text would cost if no kept token lost probability to new ones.
 - `probability`: what it costs beyond that. `new` is the mean probability of all new tokens together.
 
-The text is cut as by `tokengraft probe`, and each part is scored after the token that begins texts, in 32 bits. What a
-model computes after its head (a scale, a limit for logits) is left out. Needs torch.
+The text is cut as by `tokengraft evaluate --bits`, and each part is scored after the token that begins texts, in 32
+bits. What a model computes after its head (a scale, a limit for logits) is left out. Needs torch.
 
 Bits before training say whether a model still works at once. They do not say which rows are best after training.
 """

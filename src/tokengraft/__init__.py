@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tokengraft._core import __version__
+    from tokengraft.checkpoint.blend import blend
     from tokengraft.checkpoint.in_memory import transplant_model
     from tokengraft.checkpoint.result import Transplant
     from tokengraft.checkpoint.table import TransplantOptions
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from tokengraft.pruning.removable import Protection
     from tokengraft.tokenizer.inspect import inspect
     from tokengraft.tokenizer.tokenizer import Tokenizer
+    from tokengraft.training.train import train
     from tokengraft.verify.check import check
     from tokengraft.verify.finding import Check
     from tokengraft.verify.save import save
@@ -55,6 +57,7 @@ __all__ = [
     "VocabPlan",
     "__version__",
     "adapt",
+    "blend",
     "check",
     "check_serving",
     "compare",
@@ -76,12 +79,14 @@ __all__ = [
     "save",
     "tokenizer",
     "train",
+    "training",
     "transplant",
     "transplant_model",
 ]
 
 _MODULE_OF = {
     "__version__": "_core",
+    "blend": "checkpoint.blend",
     "transplant_model": "checkpoint.in_memory",
     "Transplant": "checkpoint.result",
     "TransplantOptions": "checkpoint.table",
@@ -110,6 +115,7 @@ _MODULE_OF = {
     "Protection": "pruning.removable",
     "inspect": "tokenizer.inspect",
     "Tokenizer": "tokenizer.tokenizer",
+    "train": "training.train",
     "check": "verify.check",
     "Check": "verify.finding",
     "save": "verify.save",

@@ -33,6 +33,7 @@ _ARGUMENTS = {
     "prune_characters": "Protection.characters",
     "no_protect_defaults": "Protection.defaults=False",
     "rule": "rules",
+    "for": "stacks",
 }
 """Arguments that are not called as their options."""
 _command_runs = False

@@ -47,6 +47,9 @@ class Stages:
     def update(self, part: str, more: int, total: int) -> None:
         """Reports units of the stage that are done since the last call, and their total; 0 if it is unknown."""
 
+    def note(self, text: str) -> None:
+        """Shows a line about the stage: above the bar, and in it."""
+
 
 @contextmanager
 def stages(*, quiet: bool) -> Iterator[Stages]:
@@ -114,13 +117,14 @@ class _Lines(Stages):
 
     def start(self, name: str, unit: Unit = "bytes") -> None:
         print(escaped(name), file=sys.stderr)
-        self.name, self.unit, self.done = name, unit, 0
+        self.name, self.unit, self.done, self.total = name, unit, 0, 0
         self.last = time.monotonic()
         self.first: tuple[float, int] | None = None
         """When the first report came, and what was done then. Files are opened and libraries imported before it."""
 
     def update(self, part: str, more: int, total: int) -> None:
         self.done += more
+        self.total = total = total or self.total
         now = time.monotonic()
         self.first = self.first or (now, self.done)
         if now - self.last < SECONDS:
@@ -130,6 +134,9 @@ class _Lines(Stages):
         speed = (self.done - self.first[1]) / seconds if seconds else 0.0
         facts = (amount(self.done, total, self.unit), *estimate(self.done, total, speed, self.unit), part)
         print(escaped(f"{self.name}: {', '.join(filter(None, facts))}"), file=sys.stderr)
+
+    def note(self, text: str) -> None:
+        print(escaped(f"{self.name}: {text}"), file=sys.stderr)
 
 
 @contextmanager
@@ -166,6 +173,14 @@ class _Bars(Stages):
     def update(self, part: str, more: int, total: int) -> None:  # noqa: ARG002 (part: a bar has no room for it)
         if self.task is not None:
             self.bars.update(self.task, advance=more, total=total or None)
+
+    def note(self, text: str) -> None:
+        from rich.text import Text
+
+        self.bars.console.print(Text(escaped(text)))
+        if self.task is not None:
+            name = self.bars.tasks[-1].description.partition(": ")[0]
+            self.bars.update(self.task, description=f"{name}: {escaped(text).rpartition(': ')[2]}")
 
     def end(self) -> None:
         """Fills the bar of the last stage."""

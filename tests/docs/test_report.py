@@ -1,49 +1,28 @@
 """The report in a browser without network: every section, on a wide screen and on a phone, light and dark."""
 
-import csv
-import io
-import json
 import re
-from pathlib import Path
+from dataclasses import fields as dataclass_fields
 
 import builders
 import pytest
-from checkpoints import ENGLISH, ESTONIAN, LATVIAN, checkpoint
+from checkpoints import ESTONIAN
+from hostile import MODEL
 
 import tokengraft as tg
 from tokengraft import cli, errors
-from tokengraft.measure.sample_texts import sample_texts
+from tokengraft.measure.evaluate import Score
+from tokengraft.measure.sample_texts import built_in_texts
 
-PIECES = ("<!--<script>", "</script>", "{{PLOTLY}}", "{{TITLE}}", "\u2028", "&lt;", "<img src=x onerror=alert(1)>")
-MODEL = "model <b>&amp; {{DATA}}"
-HOSTILE = [f"{piece} {n} põdrad põõsas õunad õues ja kassid koerad" for n in range(60) for piece in PIECES]
-PROBE = {
-    "base": "<b>base",
-    "settings": {},
-    "scores": [
-        {"model": model, "text": "et", "steps": steps, "bytes": 900, "tokens": 300, "bits_per_byte": 2.5 - steps / 100}
-        for model in ("<b>base", "new")
-        for steps in (0, 20)
-    ],
-}
+SCORE = {field.name: None for field in dataclass_fields(Score)} | {"documents": 3, "bytes": 900, "tokens": 300}
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """A model that was adapted to hostile text, and what it was adapted with."""
-    folder = tmp_path_factory.mktemp("report")
-    checkpoint(folder / MODEL)
-    texts = {"et": [*HOSTILE, *ESTONIAN], "lv": LATVIAN, "en": ENGLISH}
-    for name, lines in texts.items():
-        (folder / f"{name}.txt").write_text("\n".join(lines), encoding="utf-8")
-    targets = {"et": tg.Target(folder / "et.txt", 2), "lv": tg.Target(folder / "lv.txt")}
-    tg.adapt(folder / MODEL, target=targets, keep=folder / "en.txt", swap=40, out=folder / "out")
-    return folder
-
-
-@pytest.fixture
-def page(folder):
-    return folder / "out" / "report.html"
+def with_bits(*models, text="et", **more):
+    """An evaluation of models, the first of which is the base."""
+    scores = [
+        Score(**SCORE | {"tokenizer": model, "text": text, "bits_per_byte": 2.5 - at / 100} | more)
+        for at, model in enumerate(models)
+    ]
+    return tg.Evaluation(tuple(scores), models[0])
 
 
 def test_the_page_names_nothing_outside_and_leaves_no_placeholder(page):
@@ -76,28 +55,26 @@ def test_every_section_is_shown_and_nothing_is_wider_than_the_screen(opened, pag
 ATTACK = "</script><img src=x onerror=\"document.title='broken'\"><!--<script>{{STYLE}}"
 
 
-def test_names_records_and_probes_that_look_like_markup_are_shown_as_text(opened, folder, tmp_path):
+def test_names_records_and_models_that_look_like_markup_are_shown_as_text(opened, adapted, tmp_path):
     record = {
         ATTACK: ATTACK,
         "inputs": [{"role": ATTACK, "name": ATTACK, "path": [ATTACK]}],
         "options": {ATTACK: [ATTACK]},
     }
-    scores = [score | {"model": score["model"] + ATTACK, "text": ATTACK} for score in PROBE["scores"]]
-    probe = {"base": "<b>base" + ATTACK, "scores": scores}
     tg.report(
-        folder / MODEL,
-        folder / "out",
-        {ATTACK: folder / "et.txt", "en": folder / "en.txt"},
+        adapted / MODEL,
+        adapted / "out",
+        {ATTACK: adapted / "et.txt", "en": adapted / "en.txt"},
         out=tmp_path / "page.html",
         title=ATTACK,
         record=record,
-        probe=probe,
+        bits=with_bits("<b>base" + ATTACK, "new" + ATTACK, text=ATTACK),
     )
     shown = opened(tmp_path / "page.html")
     assert shown.title() == shown.locator("h1").inner_text() == ATTACK
     assert shown.evaluate("document.querySelectorAll('img, h1 *, dd *').length") == 0
     assert shown.locator("#record").text_content().count(ATTACK) == 4
-    assert ATTACK in shown.locator("#probe-chart .legend").inner_text()
+    assert ATTACK in shown.locator("#bits-chart .legend").inner_text()
     assert ATTACK in shown.locator("#scores").inner_text()
 
 
@@ -144,19 +121,19 @@ def test_the_table_is_first_and_its_change_is_in_the_first_screen(opened, page, 
         assert cell.inner_text().endswith("%")
 
 
-def test_the_change_is_visible_on_a_phone_beside_a_long_name(opened, folder, tmp_path):
+def test_the_change_is_visible_on_a_phone_beside_a_long_name(opened, adapted, tmp_path):
     name = "a-corpus-with-a-very-long-name-2026-11-17.et.parquet"
-    tg.report(folder / MODEL, folder / "out", {name: folder / "et.txt"}, out=tmp_path / "page.html")
+    tg.report(adapted / MODEL, adapted / "out", {name: adapted / "et.txt"}, out=tmp_path / "page.html")
     shown = opened(tmp_path / "page.html", width=390)
     box = shown.locator("#scores tbody td").nth(2).bounding_box()
     assert box["x"] + box["width"] <= 390
     assert shown.locator("#scores tbody td").first.bounding_box()["width"] > 60
 
 
-def test_a_loss_is_red_and_a_note_is_no_pass(opened, folder, tmp_path):
-    base = tg.load(folder / MODEL)
+def test_a_loss_is_red_and_a_note_is_no_pass(opened, adapted, tmp_path):
+    base = tg.load(adapted / MODEL)
     order = tg.prune_order(base, tg.count(base, iter(ESTONIAN)))
-    tg.report(base, order[:60].apply(base), {"en": folder / "en.txt"}, out=tmp_path / "page.html")
+    tg.report(base, order[:60].apply(base), {"en": adapted / "en.txt"}, out=tmp_path / "page.html")
     shown = opened(tmp_path / "page.html")
     change = shown.locator("#scores tbody td").nth(2)
     assert "bad" in change.get_attribute("class").split()
@@ -174,19 +151,6 @@ def test_a_tiny_loss_has_no_minus_zero(opened, page):
     assert shown.evaluate("change(-0.0004)") == "0.0 %"
 
 
-def test_documents_that_lost_open_in_the_reader(opened, folder, tmp_path):
-    base = tg.load(folder / MODEL)
-    pruned = tg.prune_order(base, tg.count(base, iter(ESTONIAN)))[:60].apply(base)
-    tg.report(base, pruned, {"en": folder / "en.txt"}, out=tmp_path / "page.html")
-    shown = opened(tmp_path / "page.html")
-    row = shown.locator("#losses-table tbody tr").nth(1)
-    before, after = (int(row.locator("td.number").nth(at).inner_text()) for at in (0, 1))
-    row.locator("button").click()
-    counts = [shown.locator(f"#{side}-count").inner_text() for side in ("before", "after")]
-    assert counts[0] == f"{before} tokens"
-    assert counts[1].startswith(f"{after} tokens")
-
-
 def test_charts_have_values_to_point_at_and_words_for_screen_readers(opened, page):
     shown = opened(page)
     for chart in ("curve-chart", "support-chart"):
@@ -197,8 +161,8 @@ def test_charts_have_values_to_point_at_and_words_for_screen_readers(opened, pag
     assert shown.locator("#curve-chart .legend li").all_inner_texts() == ["et", "lv", "keep"]
 
 
-def test_the_curve_shows_tokens_saved_against_rows_that_are_rare_in_the_training_text(opened, folder, tmp_path):
-    model, text = str(folder / MODEL), str(folder / "et.txt")
+def test_the_curve_shows_tokens_saved_against_rows_that_are_rare_in_the_training_text(opened, adapted, tmp_path):
+    model, text = str(adapted / MODEL), str(adapted / "et.txt")
     base = tg.load(model)
     counts = tg.count(base, text, read_options=tg.ReadOptions(documents="lines"))
     extension = tg.extend(base, counts, 16)
@@ -222,8 +186,8 @@ def test_the_curve_shows_tokens_saved_against_rows_that_are_rare_in_the_training
         assert f"100: {rows[-1][-1]}" in shown.locator("#support-note").inner_text()
 
 
-def test_the_curve_of_pruning_marks_the_chosen_size(opened, folder, tmp_path):
-    model, held_out = str(folder / MODEL), [f"et={folder / 'et.txt'}", str(folder / "en.txt")]
+def test_the_curve_of_pruning_marks_the_chosen_size(opened, adapted, tmp_path):
+    model, held_out = str(adapted / MODEL), [f"et={adapted / 'et.txt'}", str(adapted / "en.txt")]
     command = ["prune", model, "--corpus", held_out[1], "--remove", "auto", "--keep-coverage", "0.9", "--held-out"]
     page = tmp_path / "page.html"
     assert cli.main([*command, *held_out, "--out", str(tmp_path / "out"), "--report", str(page)]) == 0
@@ -237,155 +201,23 @@ def test_the_curve_of_pruning_marks_the_chosen_size(opened, folder, tmp_path):
     assert "et (held out)" in shown.locator("#scores").inner_text()
 
 
-def count_of(shown):
-    return int(shown.locator("#shown").inner_text().split()[0].replace(",", ""))
-
-
-def test_the_explorer_has_all_tokens_and_filters_them(opened, folder, page):
-    shown = opened(page)
-    base, new = tg.load(folder / MODEL), tg.load(folder / "out")
-    plan = tg.plan(base, new)
-    assert count_of(shown) == plan.summary.added
-    shown.select_option("#status", "all")
-    assert count_of(shown) == len(new.tokens) + plan.summary.removed
-    shown.fill("#search", "PÕ")
-    wanted = [token for token in new.tokens if "põ" in token.bytes.decode(errors="ignore").lower()]
-    assert count_of(shown) >= len(wanted) > 0
-    shown.fill("#search", str(new.tokens[300].id))
-    assert count_of(shown) >= 1
-    shown.fill("#search", "\\xC3")
-    shown.locator(".row.body").first.click()
-    assert "\\xC3" in shown.locator("#detail").inner_text()
-    shown.fill("#search", "")
-    shown.select_option("#script", "Latin")
-    assert 0 < count_of(shown) < len(new.tokens)
-    shown.select_option("#script", "")
-    shown.fill("#least", "1000000")
-    assert count_of(shown) == 0
-    shown.fill("#least", "")
-    shown.select_option("#text", label="most frequent in lv")
-    assert 0 < count_of(shown) < len(new.tokens)
-
-
-def test_the_explorer_sorts_and_scrolls_through_all_rows(opened, page):
-    shown = opened(page)
-    shown.select_option("#status", "all")
-    for by, index in (("id", 1), ("frequency", 4)):
-        shown.click(f"[data-sort={by}]")
-        keys = f"tokengraft.explorer.found.map(row => tokengraft.table.{by}(row))"
-        values = shown.evaluate(keys)
-        assert values in (sorted(values), sorted(values, reverse=True))
-        first = shown.locator(".row.body").first.locator("div").nth(index).inner_text().replace(",", "")
-        assert int(first) == values[0]
-    assert shown.locator(".row.body").count() < 60
-    shown.evaluate("$('list').scrollTop = $('list').scrollHeight")
-    last = shown.evaluate("String(tokengraft.explorer.found.at(-1))")
-    shown.wait_for_selector(f'.row.body[data-row="{last}"]')
-
-
-def test_the_last_row_of_a_list_that_is_too_tall_for_browsers_can_be_seen(opened, page):
-    shown = opened(page)
-    script = """() => { const {explorer, table} = tokengraft, list = $("list");
-        explorer.found = Array.from({length: 600000}, (_, at) => table.rows[at % table.rows.length]);
-        explorer.render();
-        list.scrollTop = list.scrollHeight;
-        explorer.render();
-        const rows = list.querySelectorAll(".row.body");
-        return [list.scrollHeight, Number(rows[rows.length - 1].dataset.row), explorer.found.at(-1),
-                rows[rows.length - 1].getBoundingClientRect().bottom - list.getBoundingClientRect().bottom]; }"""
-    height, shown_last, last, below = shown.evaluate(script)
-    assert height < 16_000_000
-    assert shown_last == last
-    assert abs(below) < 80
-
-
-def test_the_frequencies_and_examples_of_tokens_are_those_of_the_text(opened, folder, tmp_path):
-    base = tg.load(folder / MODEL)
-    new = tg.extend(base, tg.count(base, iter(ESTONIAN)), 20).apply(base)
-    tg.report(base, new, {"et": folder / "et.txt"}, out=tmp_path / "page.html")
-    shown = opened(tmp_path / "page.html")
-    counts = tg.count(new, folder / "et.txt", read_options=tg.ReadOptions(documents="lines")).tokens(new)
-    rows = """() => { const t = tokengraft.table;
-        return t.rows.map(row => [t.id(row), t.frequency(row), t.example(row) ?? null]); }"""
-    found = shown.evaluate(rows)
-    assert {token_id: count for token_id, count, _ in found if count} == dict(counts)
-    strings = {token.id: token.bytes.decode(errors="ignore") for token in new.tokens}
-    examples = [(token_id, example) for token_id, _, example in found if example]
-    assert {token_id for token_id, _ in examples} == {i for i in counts if new.strings[i] not in base.ids}
-    assert len(examples) > 5
-    for token_id, (snippet, start, end) in examples:
-        assert snippet[start:end] == strings[token_id]
-
-
-def test_a_row_shows_all_about_its_token(opened, page):
-    shown = opened(page)
-    shown.locator(".row.body").first.click()
-    detail = shown.locator("#detail").inner_text()
-    for words in ("id", "bytes", "script", "frequency", "replaces"):
-        assert words in detail
-
-
-def test_the_download_has_the_rows_that_are_listed(opened, page):
-    shown = opened(page)
-    shown.select_option("#status", "all")
-    with shown.expect_download() as download:
-        shown.click("#csv")
-    text = Path(download.value.path()).read_bytes().decode()
-    rows = list(csv.DictReader(io.StringIO(text, newline="")))
-    assert len(rows) == count_of(shown)
-    assert {row["status"] for row in rows} == {"new", "removed", "kept"}
-    data = [bytes.fromhex(row["bytes"]) for row in rows]
-    assert all(one.decode() == row["token"] for one, row in zip(data, rows, strict=True) if row["token"])
-    assert all(row["piece_ids"] for row in rows if row["status"] == "new")
-
-
-def test_the_reader_steps_through_documents_and_splits_own_text(opened, folder, page):
-    shown = opened(page)
-    assert shown.locator("#before .token").count() > shown.locator("#after .token").count()
-    first = shown.locator("#before").inner_text()
-    shown.click("#next")
-    assert shown.locator("#before").inner_text() != first
-    shown.click("#previous")
-    assert shown.locator("#before").inner_text() == first
-    shown.fill("#own", "põdrad 😀")
-    base = tg.load(folder / MODEL)
-    tokens = shown.locator("#before .token")
-    assert tokens.count() == len(base.encode("põdrad 😀"))
-    shown.locator("#before .token.hex").first.hover()
-    tip = shown.locator(".tip").inner_text()
-    assert tip.startswith("id ")
-    assert "\\xF0" in shown.locator("#before").inner_text()
-    border = "getComputedStyle(document.querySelector('.token')).borderInlineStartStyle"
-    assert shown.evaluate(border) == "solid"  # visible without colour
-
-
-def test_a_probe_is_a_section_of_the_page(opened, folder, tmp_path):
-    (tmp_path / "probe.json").write_text(json.dumps(PROBE))
-    command = ["report", str(folder / MODEL), str(folder / "out"), "--text", f"et={folder / 'et.txt'}"]
-    assert cli.main([*command, "--probe", str(tmp_path / "probe.json"), "--out", str(tmp_path / "page.html")]) == 0
+def test_bits_of_models_are_a_section_of_the_page(opened, adapted, tmp_path):
+    bits = with_bits("<b>base", "new")
+    tg.report(adapted / MODEL, adapted / "out", {"et": adapted / "et.txt"}, out=tmp_path / "page.html", bits=bits)
     shown = opened(tmp_path / "page.html", "dark", 390)
-    assert shown.locator("#probe-table tbody tr").count() == 4
-    assert shown.locator("#probe-chart rect.mark").count() == 4
-    assert "<b>base, not trained" in shown.locator("#probe-chart .legend").inner_text()
+    assert shown.locator("#bits-table tbody tr").count() == 2
+    assert shown.locator("#bits-chart rect.mark").count() == 2
+    assert "<b>base" in shown.locator("#bits-chart .legend").inner_text()
 
 
-@pytest.mark.parametrize("broken", ["{", "[]", '{"scores": []}', '{"base": "a", "scores": [{"model": 1}]}'])
-def test_a_file_that_is_no_probe_is_refused(folder, tmp_path, broken, capsys):
-    (tmp_path / "probe.json").write_text(broken)
-    command = ["report", str(folder / MODEL), str(folder / "out"), "--text", f"et={folder / 'et.txt'}"]
-    assert cli.main([*command, "--probe", str(tmp_path / "probe.json"), "--out", str(tmp_path / "page.html")]) == 2
-    assert "tokengraft probe" in capsys.readouterr().err
-    assert not (tmp_path / "page.html").exists()
-
-
-def test_the_commands_write_a_report(opened, folder, tmp_path):
-    model, text = str(folder / MODEL), str(folder / "et.txt")
+def test_the_commands_write_a_report(opened, adapted, tmp_path):
+    model, text = str(adapted / MODEL), str(adapted / "et.txt")
     commands = {
         "extend": ["extend", model, "--corpus", text, "--add", "10", "--out", str(tmp_path / "extended")],
         "prune": ["prune", model, "--corpus", text, "--remove", "10", "--out", str(tmp_path / "pruned")],
         "curve": ["prune", model, "--corpus", text, "--rows", "380", "--held-out", text, "--out", str(tmp_path / "4")],
         "bare": ["prune", model, "--method", "last-id-leaf", "--remove", "5", "--out", str(tmp_path / "bare")],
-        "evaluate": ["evaluate", f"a={model}", f"b={folder / 'out'}", "--text", f"et={text}"],
+        "evaluate": ["evaluate", f"a={model}", f"b={adapted / 'out'}", "--text", f"et={text}"],
     }
     sections = {}
     for name, command in commands.items():
@@ -404,47 +236,49 @@ def test_the_commands_write_a_report(opened, folder, tmp_path):
     assert sections["evaluate"] == ["overview", "support", "losses", "removed", *last]
 
 
-def test_removed_tokens_and_sample_texts_are_listed_as_text(opened, folder, tmp_path):
+def test_removed_tokens_and_sample_texts_are_listed_as_text(opened, adapted, tmp_path):
     tok = tg.load(builders.write(tmp_path / "hostile", builders.with_tokens(builders.byte_level(), "<b>")))
     new = tg.prune_order(tok, method="last-id").apply(tok)
-    shown = opened(tg.report(tok, new, {"et": folder / "et.txt"}, out=tmp_path / "page.html"))
+    shown = opened(tg.report(tok, new, {"et": adapted / "et.txt"}, out=tmp_path / "page.html"))
     rows = shown.locator("#removed-table tbody tr").all_inner_texts()
     assert any(row.startswith("kind\twords") for row in rows)
     assert any(row.startswith("script\tLatin") for row in rows)
     assert any("<b>" in row for row in rows)
     samples = shown.locator("#sample-texts-table tbody tr").all_inner_texts()
-    assert len(samples) == len(sample_texts())
+    assert len(samples) == len(built_in_texts())
     assert samples[0].split("\t")[3].startswith("+")
 
 
-def test_a_report_is_not_written_over_a_file_or_of_three_tokenizers(folder, tmp_path, capsys):
-    model = str(folder / MODEL)
-    evaluate = ["evaluate", "--text", str(folder / "et.txt"), "--report", str(tmp_path / "page.html")]
+def test_a_report_is_not_written_over_a_file_or_of_three_tokenizers(adapted, tmp_path, capsys):
+    model = str(adapted / MODEL)
+    evaluate = ["evaluate", "--text", str(adapted / "et.txt"), "--report", str(tmp_path / "page.html")]
     two = [f"a={model}", f"b={model}"]
     assert cli.main([evaluate[0], *two, f"c={model}", *evaluate[1:]]) == 2
     assert "compares two tokenizers" in capsys.readouterr().err
     (tmp_path / "page.html").write_text("mine")
     assert cli.main([evaluate[0], *two, *evaluate[1:]]) == 2
     with pytest.raises(errors.OutputError):
-        tg.report(model, model, {"et": folder / "et.txt"}, out=tmp_path / "page.html")
+        tg.report(model, model, {"et": adapted / "et.txt"}, out=tmp_path / "page.html")
     assert (tmp_path / "page.html").read_text() == "mine"
     with pytest.raises(errors.OptionError, match="no tokenizer or no text"):
         tg.report(model, model, {}, out=tmp_path / "other.html")
 
 
-def test_a_page_is_the_same_for_the_same_input(folder, tmp_path):
-    pages = [tg.report(folder / MODEL, folder / "out", {"et": folder / "et.txt"}, out=tmp_path / name) for name in "ab"]
+def test_a_page_is_the_same_for_the_same_input(adapted, tmp_path):
+    pages = [
+        tg.report(adapted / MODEL, adapted / "out", {"et": adapted / "et.txt"}, out=tmp_path / name) for name in "ab"
+    ]
     assert pages[0].read_bytes() == pages[1].read_bytes()
 
 
-def test_differences_between_unrelated_tokenizers_are_notes_and_those_of_an_edit_failures(opened, folder, tmp_path):
+def test_differences_between_unrelated_tokenizers_are_notes_and_those_of_an_edit_failures(opened, adapted, tmp_path):
     other = builders.write(tmp_path / "other", builders.sentencepiece())
-    tg.report(folder / MODEL, other, {"et": folder / "et.txt"}, out=tmp_path / "other.html")
+    tg.report(adapted / MODEL, other, {"et": adapted / "et.txt"}, out=tmp_path / "other.html")
     outcomes = "Object.fromEntries(tokengraft.data.checks.map(check => [check.name, check.outcome]))"
     assert opened(tmp_path / "other.html").evaluate(outcomes)["pipeline"] == "note"
-    base = tg.load(folder / MODEL)
+    base = tg.load(adapted / MODEL)
     moved = base.with_tokens({s: i + 1 for s, i in base.ids.items()}, base.merge_strings())
-    tg.report(base, moved, {"et": folder / "et.txt"}, out=tmp_path / "moved.html")
+    tg.report(base, moved, {"et": adapted / "et.txt"}, out=tmp_path / "moved.html")
     assert opened(tmp_path / "moved.html").evaluate(outcomes)["kept ids"] == "fail"
 
 
@@ -456,40 +290,25 @@ def test_the_same_tokenizer_twice_has_a_page(opened, tmp_path):
     assert "0 tokens added, 0 removed" in shown.locator("#lead").inner_text()
 
 
-def test_a_probe_that_diverged_and_a_record_of_any_values_are_shown(opened, folder, tmp_path):
-    broken = [
-        score | {"bits_per_byte": float("nan"), "new_bits_per_byte": float("inf"), "tokens": 0}
-        for score in PROBE["scores"]
-    ]
-    probe = PROBE | {"scores": [*PROBE["scores"], *(score | {"model": "diverged"} for score in broken)]}
+def test_a_model_that_diverged_and_a_record_of_any_values_are_shown(opened, adapted, tmp_path):
     record = {"path": tmp_path, "rate": float("nan"), "inputs": [None, "x", {"role": "text", "bytes": "many"}], "n": 3}
     tg.report(
-        folder / MODEL,
-        folder / "out",
-        {"et": folder / "et.txt"},
+        adapted / MODEL,
+        adapted / "out",
+        {"et": adapted / "et.txt"},
         out=tmp_path / "page.html",
-        probe=probe,
+        bits=with_bits("base", "diverged", bits_per_byte=float("nan"), new_bits_per_byte=float("inf")),
         record=record,
     )
     shown = opened(tmp_path / "page.html")
-    assert shown.locator("#probe-table tbody tr").count() == 8
-    text = shown.locator("#overview").text_content() + shown.locator("#probe").inner_text()
+    assert shown.locator("#bits-table tbody tr").count() == 2
+    text = shown.locator("#overview").text_content() + shown.locator("#bits").inner_text()
     assert not re.search("NaN|null|undefined|Infinity|∞", text)
     assert str(tmp_path) in text
-    assert "not a number" in shown.locator("#probe-note").inner_text()
 
 
-def test_a_text_that_a_tokenizer_drops_has_no_empty_figures(opened, folder, tmp_path):
+def test_a_text_that_a_tokenizer_drops_has_no_empty_figures(opened, adapted, tmp_path):
     lacking = builders.write(tmp_path / "lacking", builders.sentencepiece(byte_fallback=False))
-    tg.report(lacking, folder / "out", {"ja": iter(["猫" * 50])}, out=tmp_path / "page.html")
+    tg.report(lacking, adapted / "out", {"ja": iter(["猫" * 50])}, out=tmp_path / "page.html")
     shown = opened(tmp_path / "page.html")
     assert re.fullmatch(r"0\.000 → [1-9]\.\d{3}", shown.locator("#scores tbody td").nth(1).inner_text())
-
-
-def test_a_very_long_text_is_counted_whole_and_shown_in_part(opened, page):
-    shown = opened(page)
-    script = "() => { $('own').value = '\\u0001'.repeat(100000); $('own').dispatchEvent(new Event('input')); }"
-    shown.evaluate(script)
-    assert shown.locator("#before-count").inner_text() == "100,000 tokens"
-    assert shown.locator("#before .token").count() == 4000
-    assert "The first 4,000 tokens are shown; all are counted." in shown.locator("#reader-note").inner_text()

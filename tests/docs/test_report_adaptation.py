@@ -179,19 +179,19 @@ def test_what_is_saved_and_what_is_next_are_shown(opened, folder, tmp_path, caps
     n_bytes = 2 * parameters  # bf16
     printed = capsys.readouterr()
     assert f"saved           {rows} rows, {parameters:,} parameters, {n_bytes / 1e6:,.1f} MB" in printed.out
-    assert "tokengraft probe" in printed.err
+    assert "tokengraft evaluate --bits" in printed.err
     shown = opened(tmp_path / "out" / "report.html")
     headline = f"{rows} embedding rows, {parameters:,} parameters, and {n_bytes:,} bytes saved"
     assert shown.locator("#headline").inner_text() == headline
-    assert "tokengraft probe" in shown.locator(".card .command").inner_text()
+    assert "tokengraft evaluate --bits" in shown.locator(".card .command").inner_text()
 
 
 def test_the_command_for_training_has_the_texts_that_were_given(opened, folder):
     command = opened(folder / "out" / "report.html").locator(".card .command").inner_text()
     args = shlex.split(command.replace("\\\n", " "))
-    assert args[:4] == ["python", "examples/continue_pretraining.py", "adapted", "adapted-trained"]
-    et, lv, en, med = (str(folder / f"{name}.txt") for name in ("et", "lv", "en", "med"))
-    assert args[4:] == ["--train", et, lv, "--keep", en, med, "--held-out", f"et={folder / 'test.txt'}"]
+    assert args[:3] == ["tokengraft", "train", "adapted"]
+    text, keep = ([f"{name}={folder / f'{name}.txt'}" for name in names] for names in (("et", "lv"), ("en", "med")))
+    assert args[3:] == ["--text", *text, "--keep", *keep, "--out", "adapted-trained"]
 
 
 @pytest.mark.parametrize(

@@ -1,19 +1,17 @@
-"""Where experiments find their data, and how FineWeb-2 is streamed."""
+"""Where experiments find their data."""
 
 import doctest
 import importlib
 import json
-from functools import partial
 
 import pytest
 from small_corpora import documents
 
 import tokengraft as tg
-from lab.experiments.data import Folder, digest, open_data, up_to
-from lab.experiments.fineweb import FINEWEB, FINEWEB_2, FINEWEB_SAMPLE, FineWeb
+from lab.experiments.data import Folder, digest, open_data
 
 
-@pytest.mark.parametrize("module", ["data", "languages", "tables", "extension", "domain", "model_compression"])
+@pytest.mark.parametrize("module", ["data", "languages", "tables", "extension_gains", "domain", "model_compression"])
 def test_examples_in_docstrings_hold(module):
     assert doctest.testmod(importlib.import_module(f"lab.experiments.{module}")).failed == 0
 
@@ -80,58 +78,3 @@ def test_a_damaged_file_is_named(name, data, tmp_path):
     (tmp_path / name).write_bytes(data)
     with pytest.raises(tg.TokengraftError, match=r"et\.[a-z]+` cannot be read"):
         Folder(tmp_path).documents("et", 10)
-
-
-@pytest.fixture
-def hub(tmp_path):
-    """`datasets.load_dataset` on local files in place of the hub, streaming as there."""
-    datasets = pytest.importorskip("datasets")
-    calls = []
-
-    def write(name, texts):
-        path = tmp_path / f"{name}.jsonl"
-        path.write_text("".join(json.dumps({"text": text, "id": "x"}) + "\n" for text in texts), encoding="utf-8")
-        return str(path)
-
-    et = {"train": write("train", documents("et")), "test": write("test", documents("et", 30, seed=2))}
-    english = {"train": write("english", [" ", *documents("en")])}
-
-    def load(dataset, *, name, split, streaming):
-        calls.append((dataset, name, split, streaming))
-        files = english if dataset == FINEWEB else et
-        cache = str(tmp_path / "cache")
-        return datasets.load_dataset("json", data_files=files, split=split, streaming=streaming, cache_dir=cache)
-
-    load.calls = calls
-    return load
-
-
-def test_fineweb_2_is_streamed_up_to_the_budget(hub):
-    found = FineWeb(hub, held_out_documents=10).documents("et", 5_000)
-    assert [*found.train] == [*up_to(documents("et"), 5_000)]
-    assert [*found.held_out] == documents("et", 30, seed=2)[:10]
-    assert hub.calls == [(FINEWEB_2, "ekk_Latn", "test", True), (FINEWEB_2, "ekk_Latn", "train", True)]
-
-
-def test_english_is_that_of_fineweb_and_its_first_documents_are_held_out(hub):
-    found = FineWeb(hub, held_out_documents=10).documents("en", 5_000)
-    assert [*found.held_out] == documents("en")[:10]
-    assert [*found.train] == [*up_to(documents("en")[10:], 5_000)]
-    assert hub.calls == [(FINEWEB, FINEWEB_SAMPLE, "train", True)]
-
-
-@pytest.mark.usefixtures("plotting")
-def test_an_experiment_runs_on_streamed_text(hub, data_folder, tmp_path, monkeypatch, capsys):
-    from lab.experiments import cli, fineweb
-
-    monkeypatch.setattr(fineweb, "FineWeb", partial(FineWeb, hub, held_out_documents=10))
-    places = ["--flores", str(data_folder / "flores200"), "--tokenizers", str(data_folder / "tokenizers")]
-    options = [*places, "--models", "tiny", "--languages", "et", "--sizes", "8", "--out", str(tmp_path)]
-    assert cli.main(["histogram", "--data", "fineweb2", *options]) == 0
-    record = json.loads((tmp_path / "histogram" / "run.json").read_text(encoding="utf-8"))
-    assert record["command"].startswith("python -m lab.experiments histogram --data fineweb2 --flores FLORES")
-    identity = {"dataset": FINEWEB_2, "configuration": "ekk_Latn", "characters": 100_000_000}
-    assert record["data"]["corpora"]["et"] == identity
-    capsys.readouterr()
-    assert cli.main(["histogram", "--data", "fineweb2", *options]) == 0
-    assert "kept" in capsys.readouterr().out

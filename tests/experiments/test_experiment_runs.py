@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tokengraft as tg
-from lab.experiments import cli, plots, registry
+from lab.experiments import cli, guarantees, plots, registry
 from lab.experiments.data import open_data
 from lab.experiments.results import FinishedCells
 
@@ -66,7 +66,7 @@ def test_an_experiment_writes_its_files(name, data_folder, finished):
 
 def test_every_experiment_without_a_model_is_run_here():
     experiments = map(registry.experiment_of, registry.MODULES)
-    assert {item.name for item in experiments if not (item.needs_model or item.gpu or item.hub)} == set(RUNS)
+    assert {item.name for item in experiments if not (item.needs_model or item.gpu)} == set(RUNS)
 
 
 def test_every_experiment_has_the_name_it_is_registered_with():
@@ -307,7 +307,6 @@ def test_missing_data_is_found_before_anything_is_run(data_folder, tmp_path, cap
         (["extension"], "no data was given"),
         (["extension", "--data", "DATA", "--languages", "xx"], "there is no text at"),
         (["extension", "--data", "DATA", "--models", "gpt9"], "there is no tokenizer at"),
-        (["extension", "--data", "fineweb2"], "without folders for sentences"),
         (["histogram", "--data", "DATA", "--parts", "merge"], "histogram has no part 'merge'"),
         (["compression", "--data", "DATA"], "runs a model, and none was named"),
     ],
@@ -327,10 +326,14 @@ def test_all_leaves_out_what_it_cannot_run(data_folder, tmp_path, monkeypatch, c
     lines = capsys.readouterr().out.splitlines()
     assert {line.split()[1] for line in lines if line.startswith("ran")} == set(RUNS)
     assert "compression: left out, it needs --model FOLDER" in lines
-    assert "downstream: left out, it needs a hub; run it by its name" in lines
 
 
-def test_all_skips_what_has_no_data_says_so_and_goes_on(data_folder, tmp_path, capsys):
+def test_all_skips_what_has_no_data_says_so_and_goes_on(data_folder, tmp_path, capsys, monkeypatch):
+    def in_this_process(folder, counts, _, n):  # the command starts processes, and another test runs it
+        base = tg.load(folder)
+        return guarantees._learned(base, tg.extend(base, counts, n))
+
+    monkeypatch.setattr(guarantees, "_by_command", in_this_process)
     data = tmp_path / "data"
     (data / "corpora").mkdir(parents=True)
     for name in ("en", "et.parquet", "ar.jsonl"):

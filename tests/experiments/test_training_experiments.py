@@ -73,7 +73,9 @@ def test_the_committed_rows_are_those_of_the_committed_runs():
         scores[run["name"]] = pytest.approx(run["scores"][name], rel=1e-5)
     assert {row["run"]: row["held_out"] for row in rows} == scores
     listed = [run["name"] for name in ("runs.json", "recipes.json") for run in json.loads((folder / name).read_text())]
-    assert sorted(listed) == sorted(run["name"] for run in runs)
+    tried = ("distill", "share", "old_first")  # ideas that did not help: their results are kept, not their code
+    left = [run for run in runs if not any(map(run.get, tried)) and run["init"] != "states"]
+    assert sorted(listed) == sorted(run["name"] for run in left)
 
 
 def test_the_committed_intervals_are_those_of_the_committed_rows():

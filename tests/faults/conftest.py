@@ -4,7 +4,8 @@ import shutil
 import sys
 
 import pytest
-from injection import Fault, Server, content
+from injection import Fault, Server
+from outputs import content
 from scenarios import SCENARIOS, write_inputs
 
 
@@ -68,6 +69,18 @@ class Place:
 
     def assert_clean(self, folder, where="", kept=()):
         assert [name for name in self.leftovers(folder) if name not in kept] == [], where
+
+    def assert_next_run_succeeds(self, folder, *, force, where):
+        """With outputs that are complete already, the next run needs --force."""
+        complete = [name for name in self.scenario.outputs if (folder / name).exists()]
+        ended = self.run(folder, force=force)
+        if complete and not force:
+            assert ended.status == 2, f"{where}: {ended.stderr}"
+            assert "exists; the output must be new" in ended.stderr
+            ended = self.run(folder, force=True)
+        assert ended.status == 0, f"{where}: {ended.stderr}"
+        assert self.is_new(folder), where
+        self.assert_clean(folder, where, kept=[path.name for path in folder.iterdir() if path.suffix == ".old"])
 
 
 def write(path, data):

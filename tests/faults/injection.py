@@ -111,10 +111,3 @@ def selected(n_calls):
         return range(1, n_calls + 1)
     some = {n_calls // 2, n_calls - 1, n_calls}
     return sorted(n for n in some if n >= 1)
-
-
-def content(path):
-    """What is at a path: the bytes of a file, the files of a folder, or None."""
-    if path.is_dir():
-        return {p.relative_to(path).as_posix(): p.read_bytes() for p in sorted(path.rglob("*")) if p.is_file()}
-    return path.read_bytes() if path.exists() else None

@@ -4,7 +4,8 @@ import shutil
 import signal
 
 import pytest
-from injection import ALL, Action, Fault, Group, content, selected
+from injection import ALL, Action, Fault, Group, selected
+from outputs import content
 from scenarios import EVERY, FAST, FEW
 
 
@@ -17,7 +18,7 @@ def kill_everywhere(place, fault, *, force):
         where = f"call {n}, {ended.last}"
         assert ended.status == -signal.SIGKILL, f"{where}: {ended.stderr}"
         assert_nothing_lost(place, folder, force=force, where=where)
-        assert_next_run_succeeds(place, folder, force=force, where=where)
+        place.assert_next_run_succeeds(folder, force=force, where=where)
         shutil.rmtree(folder)
 
 
@@ -29,20 +30,6 @@ def assert_nothing_lost(place, folder, *, force, where):
     assert force
     assert len(aside) == 1, where
     assert content(aside[0]) in place.old.values(), where
-
-
-def assert_next_run_succeeds(place, folder, *, force, where):
-    """With outputs that are complete already, the next run needs --force."""
-    complete = [name for name in place.scenario.outputs if (folder / name).exists()]
-    ended = place.run(folder, force=force)
-    if complete and not force:
-        assert ended.status == 2, f"{where}: {ended.stderr}"
-        assert "exists; the output must be new" in ended.stderr
-        ended = place.run(folder, force=True)
-    assert ended.status == 0, f"{where}: {ended.stderr}"
-    assert place.is_new(folder), where
-    aside = [path.name for path in folder.iterdir() if path.suffix == ".old"]
-    place.assert_clean(folder, where, kept=aside)
 
 
 @pytest.mark.parametrize("place", EVERY, indirect=True)

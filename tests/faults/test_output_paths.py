@@ -5,7 +5,8 @@ import stat
 from contextlib import suppress
 
 import pytest
-from injection import ALL, content
+from injection import ALL
+from outputs import content
 from scenarios import EVERY, FEW
 
 WRITES_FILE = {"count", "count-spill", "counts-merge", "report", "transplant-gguf"}

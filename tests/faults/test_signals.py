@@ -29,16 +29,8 @@ def stop_everywhere(place, number, *, force=False, repeated=False):
             assert ended.stderr.endswith(f"{MESSAGES[number]}\n"), where
         if not repeated:
             place.assert_clean(folder, where, kept=place.scenario.kept)
-        assert_next_run_succeeds(place, folder, force=force, where=where)
+        place.assert_next_run_succeeds(folder, force=force, where=where)
         shutil.rmtree(folder)
-
-
-def assert_next_run_succeeds(place, folder, *, force, where):
-    again = force or any((folder / name).exists() for name in place.scenario.outputs)
-    ended = place.run(folder, force=again)
-    assert ended.status == 0, f"{where}, then {ended.stderr}"
-    assert place.is_new(folder), where
-    place.assert_clean(folder, where)
 
 
 @pytest.mark.parametrize("place", EVERY if ALL else FEW, indirect=True)

@@ -4,7 +4,8 @@ import shutil
 import signal
 
 import pytest
-from injection import ALL, Action, Fault, content, selected
+from injection import ALL, Action, Fault, selected
+from outputs import content
 from scenarios import EVERY, FAST, FEW
 
 STOP = Fault(Action.SIGNAL, signal.SIGSTOP)

@@ -14,7 +14,6 @@ from tokengraft.corpus.read import read_documents
 from tokengraft.counts.batches import sum_partials_to_file
 from tokengraft.errors import TokengraftError
 from tokengraft.options.texts import lines_of
-from tokengraft.page.report import read_probe
 from tokengraft.pipeline.record import read_recipe
 
 USED_SHARE = 0.03
@@ -48,7 +47,7 @@ def check_counts(folder: Path, random: Random) -> None:
     ):
         try:
             step()
-        except TokengraftError:  # noqa: PERF203
+        except TokengraftError:
             continue
 
 
@@ -97,17 +96,6 @@ def check_plan(folder: Path, _: Random) -> None:
 def check_record(folder: Path, _: Random) -> None:
     """The record of an adaptation as a recipe."""
     repr(read_recipe(folder / "adaptation.json"))
-
-
-def check_probe(folder: Path, random: Random) -> None:
-    """The result of a probe, on the page of a report."""
-    probe = read_probe(folder / "probe.json")
-    if not probe["scores"]:
-        raise Difference("a probe without scores was read")
-    if random.random() > USED_SHARE:
-        return
-    tokenizer = _model(folder)
-    tg.report(tokenizer, tokenizer, {"x": ["the cat sat"]}, out=folder / "report.html", probe=probe)
 
 
 def check_words(folder: Path, random: Random) -> None:

@@ -13,10 +13,7 @@ def table(tallies: Mapping[str, Tally]) -> str:
     rows = [HEADER, *(_row(name, tally) for name, tally in tallies.items())]
     total = Tally()
     for tally in tallies.values():
-        total.kinds.update(tally.kinds)
-        total.reasons.update(tally.reasons)
-        total.slowest, total.largest = max(total.slowest, tally.slowest), max(total.largest, tally.largest)
-        total.seconds += tally.seconds
+        total.add(tally)
     rows.append(_row("all", total))
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADER))]
     return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
@@ -26,7 +23,7 @@ def _row(name: str, tally: Tally) -> tuple[str, ...]:
     cases = sum(tally.kinds.values())
     shares = (f"{tally.kinds[kind] / max(cases, 1):.1%}" for kind in (ACCEPTED, LATE, EARLY))
     speed = f"{cases / max(tally.seconds, 1e-9):,.0f}"
-    slowest, memory = f"{tally.slowest[0]:.2f} s", f"{max(tally.largest[0], 0) >> 20} MiB"
+    slowest, memory = f"{tally.slowest:.2f} s", f"{tally.largest >> 20} MiB"
     return (name, f"{cases:,}", speed, *shares, str(len(tally.reasons)), slowest, memory, str(tally.kinds[FINDING]))
 
 

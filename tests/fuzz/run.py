@@ -2,28 +2,24 @@
 
 import json
 import os
-import selectors
-import struct
+import select
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from fuzz.cases import FINDING, open_cases, write_seeds
-from fuzz.worker import keep, signature
+from fuzz.worker import keep
 
 ROOT = Path(__file__).parents[2]
-BATCH = 50
 MAX_SILENCE = 60.0
 """Seconds after which a worker that does not start another case is killed. Its time on a processor is what counts, so
 this is more than the ten seconds that a case may take."""
-CASES_PER_WORKER = 20_000
-"""A new worker then takes over, so that what the caches of libraries hold does not add up."""
 
 
 @dataclass(frozen=True)
@@ -45,210 +41,89 @@ class Tally:
 
     kinds: Counter[str] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
-    slowest: tuple[float, int] = (0.0, -1)
-    largest: tuple[int, int] = (0, -1)
+    slowest: float = 0.0
+    largest: int = 0
     findings: list[tuple[str, str]] = field(default_factory=list)
     seconds: float = 0.0
-    next_index: int = 0
 
-    def add(self, answer: dict[str, object], seconds: float) -> None:
-        """Adds the answer of a worker."""
-        self.kinds.update(answer["kinds"])
-        self.reasons.update(answer["reasons"])
-        self.slowest = max(self.slowest, tuple(answer["slowest"]))
-        self.largest = max(self.largest, tuple(answer["largest"]))
-        self.findings += [(folder, cause) for folder, cause in answer["findings"]]
-        self.seconds += seconds
+    def add(self, other: "Tally") -> None:
+        """Adds the cases of another process."""
+        self.kinds += other.kinds
+        self.reasons += other.reasons
+        self.slowest, self.largest = max(self.slowest, other.slowest), max(self.largest, other.largest)
+        self.findings += other.findings
+        self.seconds += other.seconds
 
-
-class Worker:
-    """A process that runs batches of cases."""
-
-    def __init__(self, plan: Plan, folder: Path, number: int) -> None:
-        self.plan, self.folder = plan, folder
-        self.progress = folder / f"progress-{number}"
-        self.batch: tuple[str, int, int] | None = None
-        self.started = 0.0
-        self.seen = (-1, 0.0)
-        self.n_cases = 0
-        self._start()
-
-    def _start(self) -> None:
-        self.progress.write_bytes(struct.pack("<q", -1))
-        arguments = [str(self.plan.seed), str(self.folder / "seeds"), str(self.progress), str(self.plan.findings)]
-        self.log = (self.folder / f"{self.progress.name}.log").open("w+b")
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "fuzz.worker", *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.log,
-            cwd=ROOT,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "RUST_BACKTRACE": "0"},
-            text=True,
-        )
-        self.n_cases = 0
-
-    def give(self, name: str, start: int, count: int) -> None:
-        """Gives the process a batch."""
-        if self.n_cases > CASES_PER_WORKER:
-            self.restart()
-        self.batch, self.started = (name, start, count), time.monotonic()
-        self.progress.write_bytes(struct.pack("<q", start))
-        self.seen = (start, self.started)
-        self.n_cases += count
-        with suppress(BrokenPipeError):
-            self.process.stdin.write(f"{name} {start} {count}\n")
-            self.process.stdin.flush()
-
-    def current(self) -> int:
-        """The index of the case that it runs."""
-        return int(struct.unpack("<q", self.progress.read_bytes())[0])
-
-    def hangs(self) -> bool:
-        """Whether it has been running one case for too long."""
-        index = self.current()
-        if index != self.seen[0]:
-            self.seen = (index, time.monotonic())
-        return self.batch is not None and time.monotonic() - self.seen[1] > MAX_SILENCE
-
-    def end_of_log(self) -> str:
-        """What it wrote to standard error, at the end."""
-        self.log.seek(0)
-        return self.log.read()[-2000:].decode(errors="replace")
-
-    def stop(self) -> int:
-        """Ends the process."""
-        self.process.kill()
-        for stream in (self.process.stdin, self.process.stdout):
-            with suppress(BrokenPipeError):
-                stream.close()
-        return self.process.wait()
-
-    def restart(self) -> None:
-        """Starts a new process in its place."""
-        self.close()
-        self._start()
-
-    def close(self) -> None:
-        """Ends the process, and forgets what it wrote."""
-        self.stop()
-        self.log.close()
+    def add_case(self, kind: str, reason: str, seconds: float, growth: int, found: list[str] | None) -> None:
+        """Adds what a worker says of a case."""
+        reasons = Counter([reason] if reason and not found else [])
+        findings = [(found[0], found[1])] if found else []
+        self.add(Tally(Counter([kind]), reasons, seconds, growth, findings, seconds))
 
 
 def run(plan: Plan) -> dict[str, Tally]:
     """Runs the targets of a plan, each for about the same time."""
     tallies = {name: Tally() for name in plan.targets}
     plan.findings.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="tokengraft-fuzz-") as name:
-        write_seeds([*plan.targets], Path(name, "seeds"))
-        with _workers(plan, Path(name)) as workers:
-            _loop(plan, workers, tallies)
+    with tempfile.TemporaryDirectory(prefix="tokengraft-fuzz-") as folder, ThreadPoolExecutor(plan.jobs) as pool:
+        seeds = Path(folder, "seeds")
+        write_seeds([*plan.targets], seeds)
+        end = time.time() + plan.seconds if plan.seconds is not None else None
+        for found in pool.map(lambda job: _run_job(plan, seeds, job, end), range(plan.jobs)):
+            for name, tally in found.items():
+                tallies[name].add(tally)
     return tallies
 
 
-@contextmanager
-def _workers(plan: Plan, folder: Path) -> Iterator[list[Worker]]:
-    workers: list[Worker] = []
-    try:
-        workers += [Worker(plan, folder, number) for number in range(plan.jobs)]
-        yield workers
-    finally:
-        for worker in workers:
-            worker.close()
-
-
-def _loop(plan: Plan, workers: list[Worker], tallies: dict[str, Tally]) -> None:
-    end = time.monotonic() + (plan.seconds if plan.seconds is not None else float("inf"))
-    last = time.monotonic()
+def _run_job(plan: Plan, seeds: Path, job: int, end: float | None) -> dict[str, Tally]:
+    """Every case whose index is this job's, one process after another: a case may end the process that runs it."""
+    tallies = {name: Tally() for name in plan.targets}
+    following = dict.fromkeys(plan.targets, job)
     while True:
-        for worker in workers:
-            if worker.batch is None and time.monotonic() < end:
-                _give(plan, worker, tallies)
-        if all(worker.batch is None for worker in workers):
+        state = {name: (following[name], tallies[name].seconds) for name in plan.targets}
+        options = {"seed": plan.seed, "step": plan.jobs, "cases": plan.cases, "end": end}
+        places = {"seeds": str(seeds), "findings": str(plan.findings)}
+        running = None
+        with tempfile.TemporaryFile() as log:
+            process = _start(json.dumps(options | places | {"state": state}), log)
+            for line in _lines(process):
+                name, index, *result = json.loads(line)
+                running = None if result else (name, index)
+                if result:
+                    following[name] = index + plan.jobs
+                    tallies[name].add_case(*result)
+            status = process.wait()
+            process.stdout.close()
+            log.seek(0)
+            messages = log.read()[-2000:].decode(errors="replace")
+        if running is None:
+            if status:
+                raise RuntimeError(f"a worker ended with the status {status} before its cases: {messages}")
+            if all(plan.cases is not None and index >= plan.cases for index in following.values()) or (
+                end is not None and time.time() > end
+            ):
+                return tallies
+        else:
+            name, index = running
+            files, _ = open_cases(name, plan.seed, seeds).files(index)
+            report = f"{messages}\nthe process died or hung, with the status {status}"
+            tallies[name].add_case(FINDING, "", 0.0, 0, keep(plan.findings, name, plan.seed, index, files, report))
+            following[name] = index + plan.jobs
+
+
+def _start(state: str, log: object) -> subprocess.Popen[bytes]:
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "RUST_BACKTRACE": "0"}
+    command = [sys.executable, "-m", "fuzz.worker", state]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, cwd=ROOT, env=environment)
+
+
+def _lines(process: subprocess.Popen[bytes]) -> Iterator[bytes]:
+    """The lines that a process prints until it ends. If it is silent for too long, it is killed."""
+    rest = b""
+    while select.select([process.stdout], [], [], MAX_SILENCE)[0]:
+        data = os.read(process.stdout.fileno(), 1 << 16)
+        if not data:
             return
-        _wait(workers)
-        for worker in workers:
-            _collect(worker, tallies)
-        if time.monotonic() - last > 60:
-            last = time.monotonic()
-            cases = sum(sum(tally.kinds.values()) for tally in tallies.values())
-            found = sum(len(tally.findings) for tally in tallies.values())
-            print(f"{cases:,} cases, {found:,} findings", file=sys.stderr, flush=True)
-
-
-def _give(plan: Plan, worker: Worker, tallies: dict[str, Tally]) -> None:
-    """The next cases of the target that had the least time so far."""
-    open_targets = [name for name in tallies if plan.cases is None or tallies[name].next_index < plan.cases]
-    if not open_targets:
-        return
-    name = min(open_targets, key=lambda name: tallies[name].seconds)
-    tally = tallies[name]
-    count = BATCH if plan.cases is None else min(BATCH, plan.cases - tally.next_index)
-    worker.give(name, tally.next_index, count)
-    tally.next_index += count
-    tally.seconds += 1e-3  # so that two workers do not take the same target at the start
-
-
-def _wait(workers: list[Worker]) -> None:
-    with selectors.DefaultSelector() as selector:
-        for worker in workers:
-            if worker.batch is not None:
-                selector.register(worker.process.stdout, selectors.EVENT_READ, worker)
-        for key, _ in selector.select(timeout=1.0):
-            key.data.answer = key.fileobj.readline()
-
-
-def _collect(worker: Worker, tallies: dict[str, Tally]) -> None:
-    """Adds what a worker answered; if it died or hangs, the case is a finding and the rest of its batch is run."""
-    if worker.batch is None:
-        return
-    name, start, count = worker.batch
-    answer = vars(worker).pop("answer", None)
-    if answer:
-        tallies[name].add(json.loads(answer), time.monotonic() - worker.started)
-        worker.batch = None
-    elif answer == "" or worker.hangs():
-        _record_end(worker, tallies[name], hung=answer is None)
-        index = worker.current()
-        worker.restart()
-        worker.batch = None
-        # What the process knew of the cases before it is lost; they are run again.
-        tallies[name].add(
-            {"kinds": {FINDING: 1}, "reasons": {}, "slowest": (0, -1), "largest": (0, -1), "findings": []}, 0
-        )
-        for first, n in ((start, index - start), (index + 1, start + count - index - 1)):
-            if n > 0:
-                _finish(worker, tallies[name], name, first, n)
-
-
-def _finish(worker: Worker, tally: Tally, name: str, start: int, count: int) -> None:
-    """Runs the cases of a batch beside the one that ended a process, which may end the process again."""
-    worker.give(name, start, count)
-    while True:
-        _wait([worker])
-        answer = vars(worker).pop("answer", None)
-        if answer:
-            tally.add(json.loads(answer), time.monotonic() - worker.started)
-            worker.batch = None
-            return
-        if answer == "" or worker.hangs():
-            _record_end(worker, tally, hung=answer is None)
-            index = worker.current()
-            tally.kinds[FINDING] += 1
-            worker.restart()
-            worker.batch = None
-            if index + 1 < start + count:
-                _finish(worker, tally, name, index + 1, start + count - index - 1)
-            return
-
-
-def _record_end(worker: Worker, tally: Tally, *, hung: bool) -> None:
-    """Keeps the case that a process died of."""
-    name, _, _ = worker.batch
-    index = worker.current()
-    status = worker.stop()
-    reason = f"no end after {MAX_SILENCE:.0f} seconds" if hung else f"the process died with the status {status}"
-    files, _ = open_cases(name, worker.plan.seed, worker.folder / "seeds").files(index)
-    report = f"{worker.end_of_log()}\n{reason}"
-    folder, _ = keep(worker.plan.findings, name, worker.plan.seed, index, files, report)
-    tally.findings.append((folder, signature(report)))
+        *lines, rest = (rest + data).split(b"\n")
+        yield from lines
+    process.kill()

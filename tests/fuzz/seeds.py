@@ -334,10 +334,3 @@ def cache_files() -> Iterator[Seed]:
     """Counts and held out documents, as `adapt` keeps them."""
     held_out = json.dumps({"documents": 2, "texts": ["a document", "õ"]}).encode()
     yield {"held_out.json": held_out} | _folder(lambda folder: counts().save(folder / "counts.parquet"))
-
-
-def probe_file() -> Iterator[Seed]:
-    """What `tokengraft probe --json` prints."""
-    score = {"model": "old", "text": "et", "steps": 0, "bytes": 100, "tokens": 20, "bits_per_byte": 1.5}
-    scores = [score, score | {"model": "new", "bits_per_byte": 2.5, "steps": 10}]
-    yield {"probe.json": json.dumps({"base": "old", "scores": scores}).encode(), MODEL: as_json(documents()["whole"])}

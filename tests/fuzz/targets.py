@@ -61,7 +61,6 @@ TARGETS = {
         Target("plan", seeds.plan_file, ("plan.json",), file_checks.check_plan),
         Target("record", seeds.record_file, ("adaptation.json",), file_checks.check_record),
         Target("cache", seeds.cache_files, ("*",), checkpoint_checks.check_cache),
-        Target("probe", seeds.probe_file, ("probe.json",), file_checks.check_probe),
         Target("words", seeds.word_list, ("words.txt",), file_checks.check_words),
         Target("corpus", seeds.corpus, ("a.*",), file_checks.check_corpus),
     )

@@ -1,62 +1,54 @@
 """The process that runs cases: a panic, an abort or a hang ends it and not the run.
 
-It reads lines of `TARGET START COUNT`, and answers each with a line of JSON. Before each case, it writes the index to a
-file, so that the parent knows which case it died of.
+It prints a line of JSON with target and index before each case, so that the parent knows which case it died of, and
+another one with the outcome after it.
 """
 
 import json
-import mmap
 import os
 import re
 import resource
-import struct
 import sys
-from collections import Counter
+import time
 from pathlib import Path
 from typing import Any
 
+BATCH = 50
+CASES_PER_WORKER = 20_000
+"""A new worker then takes over, so that what the caches of libraries hold does not add up."""
 VALUE = re.compile(r"[\[{`'\"]|\d")
 """Where the values in a message begin."""
 MAX_MEMORY = 8 << 30
 """The address space of the process. Threads and pools of libraries reserve some gigabytes that they never use."""
 
 
-def main(seed: int, seeds: Path, progress: Path, findings: Path) -> None:
-    """Runs cases as the lines of standard input say, until it ends."""
+def main(plan: dict[str, Any]) -> None:
+    """Runs the next cases of the target that had the least time so far, until cases or time are over."""
     resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, MAX_MEMORY))
-    answers = os.fdopen(os.dup(1), "w")
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what libraries print is no answer
-    from fuzz.cases import open_cases  # imported here, so that a limit holds for all that the import does
+    from fuzz.cases import FINDING, open_cases  # imported here, so that a limit holds for all that the import does
 
-    opened: dict[str, Any] = {}
-    with progress.open("r+b") as file, mmap.mmap(file.fileno(), 8) as current:
-        for line in sys.stdin:
-            name, start, count = line.split()
-            cases = opened.setdefault(name, None) or open_cases(name, seed, seeds)
-            opened[name] = cases
-            answers.write(
-                json.dumps(run_batch(cases, range(int(start), int(start) + int(count)), current, findings)) + "\n"
-            )
-            answers.flush()
-
-
-def run_batch(cases: Any, indices: range, current: Any, findings: Path) -> dict[str, Any]:
-    """What became of some cases: numbers, and the paths of findings."""
-    from fuzz.cases import FINDING
-
-    kinds: Counter[str] = Counter()
-    reasons: Counter[str] = Counter()
-    slowest, largest, found = (0.0, -1), (0, -1), []
-    for index in indices:
-        current[:8] = struct.pack("<q", index)
-        outcome, files = cases.run(index)
-        kinds[outcome.kind] += 1
-        slowest, largest = max(slowest, (outcome.seconds, index)), max(largest, (outcome.growth, index))
-        if outcome.kind == FINDING:
-            found.append(keep(findings, cases.target.name, cases.seed, index, files, outcome.reason))
-        elif outcome.reason:
-            reasons[outcome.reason] += 1
-    return {"kinds": kinds, "reasons": reasons, "slowest": slowest, "largest": largest, "findings": found}
+    following, seconds = ({name: part[at] for name, part in plan["state"].items()} for at in (0, 1))
+    most, end, seeds = plan["cases"] or float("inf"), plan["end"] or float("inf"), Path(plan["seeds"])
+    cases = {name: open_cases(name, plan["seed"], seeds) for name in following}
+    left = CASES_PER_WORKER
+    while left > 0 and time.time() < end and min(following.values()) < most:
+        name = min((name for name in following if following[name] < most), key=seconds.__getitem__)
+        for _ in range(BATCH):
+            index = following[name]
+            if index >= most:
+                break
+            print(json.dumps([name, index]), file=answers)
+            outcome, files = cases[name].run(index)
+            found = None
+            if outcome.kind == FINDING:
+                found = keep(Path(plan["findings"]), name, plan["seed"], index, files, outcome.reason)
+            result = [outcome.kind, outcome.reason, outcome.seconds, outcome.growth, found]
+            print(json.dumps([name, index, *result]), file=answers)
+            following[name] += plan["step"]
+            seconds[name] += outcome.seconds
+            left -= 1
 
 
 def keep(findings: Path, name: str, seed: int, index: int, files: dict[str, bytes], report: str) -> list[str]:
@@ -77,4 +69,4 @@ def signature(report: str) -> str:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), *map(Path, sys.argv[2:5]))
+    main(json.loads(sys.argv[1]))

@@ -549,33 +549,33 @@ def test_what_can_be_known_at_the_start_is_refused_before_any_text_is_read(model
         ({"add": "auto", "max_add": 0}, option, "max.add"),
         ({"add": 0, "remove": 10**6}, option, "1,000,000 tokens to prune asked"),
         ({"add": 0, "remove": 5, "protection": tg.Protection(tokens=["no such"])}, option, "no such"),
-        ({"by_merges": True}, option, "`by_merges` was given, but nothing is pruned"),
+        ({"by_merges": True}, option, "`by_merges` has no effect without `swap` or `remove`"),
         ({"protection": pattern}, option, "`Protection.pattern`"),
         ({"init": "no"}, option, "no initialiser"),
         ({"output_init": "best"}, option, "no initialiser 'best'"),
         ({"hole_rows": "best"}, option, "no hole rows 'best'"),
         ({"source": texts / "tied", "output_init": "length-weighted"}, option, "tied"),
-        ({"source": bare, "init": "fvt"}, option, "has no weights"),
-        ({"source": bare, "output_init": "mean"}, option, "has no weights"),
-        ({"source": bare, "hole_rows": "zero"}, option, "has no weights"),
-        ({"add": 0, "remove": 5, "init": "mean"}, option, "none are learned"),
-        ({"add": 0, "remove": 5, "output_init": "mean"}, option, "none are learned"),
-        ({"add": 0, "remove": 5, "include": words}, option, "none are learned"),
-        ({"add": 0, "remove": 5, "limits": limits}, option, "none are learned"),
-        ({"preserve_keep": True}, option, "without text to keep"),
+        ({"source": bare, "init": "fvt"}, option, "has no effect without weights"),
+        ({"source": bare, "output_init": "mean"}, option, "has no effect without weights"),
+        ({"source": bare, "hole_rows": "zero"}, option, "has no effect without weights"),
+        ({"add": 0, "remove": 5, "init": "mean"}, option, "has no effect without `add` or `swap`"),
+        ({"add": 0, "remove": 5, "output_init": "mean"}, option, "has no effect without `add` or `swap`"),
+        ({"add": 0, "remove": 5, "include": words}, option, "has no effect without `add` or `swap`"),
+        ({"add": 0, "remove": 5, "limits": limits}, option, "has no effect without `add` or `swap`"),
+        ({"preserve_keep": True}, option, "has no effect without `keep`"),
         ({"preserve_exactly": True}, option, "`preserve_exactly` has no effect"),
-        ({"balance": "parity"}, option, "needs several targets"),
+        ({"balance": "parity"}, option, "needs several texts"),
         ({"balance": "evenly"}, option, "there is no balance 'evenly'"),
         ({"balance": "parity", "target": two | {"et": tg.Target(et, 2)}}, option, "'et' has a weight"),
         ({"balance": "parity", "target": two, "max_share": 0.4}, option, "2 languages with it get less"),
-        ({"parity_text": {"en": "en.txt"}}, option, "`parity_text` is for `balance` parity"),
-        ({"max_share": 0.5}, option, "`max_share` is for `balance` parity"),
+        ({"parity_text": {"en": "en.txt"}}, option, "`parity_text` has no effect without `balance` parity"),
+        ({"max_share": 0.5}, option, "`max_share` has no effect without `balance` parity"),
         ({"source": texts / "t5"}, weights, "encoder-decoder"),
         ({"source": pickled}, weights, "pytorch_model.bin"),
         ({"out": texts / "exists"}, output, "exists"),
         ({"out": model / "out"}, output, "model"),
         ({"out": et, "force": True}, output, "et.txt"),
-        ({"out": texts, "force": True}, output, "lies"),
+        ({"out": texts, "force": True}, output, "would delete"),
         ({"target": texts / "folder", "out": texts / "folder" / "out"}, output, "inside the other"),
         ({"target": texts / "no.txt"}, corpus, "no.txt"),
         ({"target": [et, texts / "no.txt"]}, corpus, "no.txt"),
@@ -752,8 +752,9 @@ def test_the_command_has_the_options_of_rows(texts, capsys):
     base = checkpoint(texts / "model")
     small = tg.prune_order(base, tg.count(base, iter(builders.TEXT)))[:30].apply(base)
     tg.transplant(texts / "model", small, texts / "small", options=tg.TransplantOptions(hole_rows="keep"))
+    (texts / "rows.json").write_text(json.dumps({"output_init": "mean", "hole_rows": "zero", "no_report": True}))
     arguments = ["adapt", texts / "small", "--target", texts / "et.txt", "--add", 10, "--out", texts / "out"]
-    arguments += ["--init", "length-weighted", "--output-init", "mean", "--hole-rows", "zero", "--no-report", "--quiet"]
+    arguments += ["--init", "length-weighted", "--recipe", texts / "rows.json", "--quiet"]
     assert cli.main([*map(str, arguments), "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)["transplant"]
     assert shown["init"] == {"input": "length-weighted", "output": "mean"}

@@ -3,6 +3,7 @@
 import json
 import shutil
 import sys
+import tomllib
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,6 @@ from types import SimpleNamespace
 
 import builders
 import pytest
-import tomllib
 from checkpoints import ESTONIAN, checkpoint, write_texts
 
 import tokengraft as tg

@@ -9,7 +9,7 @@ import tokengraft as tg
 from tokengraft import cli
 from tokengraft.counts.count import count_with_hold_out
 from tokengraft.pipeline.options import AdaptOptions
-from tokengraft.pruning.order import COVERAGE
+from tokengraft.pruning.coverage import COVERAGE
 
 pytestmark = pytest.mark.usefixtures("transformers_running")
 
@@ -102,7 +102,7 @@ def test_output_record_and_files_say_what_was_chosen(place, capsys):
         json.loads((place / "out" / name).read_text()) for name in ("adaptation.json", "tokengraft.json")
     )
     assert adaptation["request"] == record["request"]
-    assert record["request"]["sizes"] == {"remove": "auto"}
+    assert record["request"]["options"]["remove"] == "auto"
     assert record["request"]["options"]["keep_coverage"] == 0.9
     assert record["transplant"]["removed"] == adaptation["pruned"] == int(removed)
     assert adaptation["coverage"] == 0.9
@@ -156,7 +156,7 @@ def test_a_coverage_that_no_removal_leaves_is_a_warning():
     [
         ("--remove auto --keep-coverage 0", "--keep-coverage is 0.0; it must be above 0"),
         ("--remove auto --keep-coverage nan", "--keep-coverage is nan; it must be above 0"),
-        ("--remove 5 --keep-coverage 0.9", "--keep-coverage is for --remove auto"),
+        ("--remove 5 --keep-coverage 0.9", "--keep-coverage has no effect without --remove auto"),
         ("--swap 5 --remove auto", "--swap 5 was given together with --add 0 --remove auto"),
         ("--remove auto --keep-llama-cpp-hash", "--keep-llama-cpp-hash needs ids that do not move"),
         ("--remove auto --add 300 --keep-llama-cpp-hash", "--keep-llama-cpp-hash needs ids that do not move"),

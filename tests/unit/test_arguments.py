@@ -14,9 +14,9 @@ from tokengraft import errors
 from tokengraft.counts.threads import HoldOut
 from tokengraft.distributed import BatchCounter, sum_partials
 from tokengraft.learn import Parity, WordList, extend_naively, preserve_cost
-from tokengraft.measure import SizeOptions, choose_size, curve, curves
+from tokengraft.measure import SizeOptions, choose_size, curve
 from tokengraft.pipeline import Sizes
-from tokengraft.train import ProbeOptions, probe
+from tokengraft.training import TrainOptions
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,6 @@ TOKENIZER = {
     "convert": lambda _, tok: tg.convert(tok, "huggingface"),
     "count": lambda at, tok: tg.count(tok, at.text),
     "curve": lambda at, tok: curve(tok, at.et, at.text, [4]),
-    "curves": lambda at, tok: curves(tok, at.added, {"et": at.et}, [4]),
     "evaluate": lambda at, tok: tg.evaluate(tok, {"et": at.text}),
     "extend": lambda at, tok: tg.extend(tok, at.et, 4),
     "extend_naively": lambda at, tok: extend_naively(tok, at.et, 4),
@@ -118,7 +117,7 @@ def test_a_string_a_fraction_and_true_are_no_whole_numbers_and_those_of_numpy_ar
         (lambda at: tg.count(at.tok, at.added), "a corpus is an Extension", "give paths"),
         (lambda at: tg.count(at.tok, at.order), "a corpus is a PruneOrder", "give paths"),
         (lambda at: tg.compare(at.tok, at.tok, at.et), "a corpus is a PretokenCounts", "give paths"),
-        (lambda at: curves(at.tok, at.order, {"et": at.et}, [4]), "`extension` is a PruneOrder", "tg.extend"),
+        (lambda at: choose_size(at.tok, at.order, at.et, at.text), "`extension` is a PruneOrder", "tg.extend"),
         (lambda at: tg.count(at.tok, at.text, read_options={}), "`read_options` is a dict", "a ReadOptions or None"),
         (lambda at: tg.evaluate({"a": at.tok}, {"et": at.text}, read_options={}), "`read_options` is a dict", "None"),
         (lambda at: tg.adapt(at.model, target="x", out="y", add=3, options={}), "`options` is a dict", "AdaptOptions"),
@@ -127,7 +126,6 @@ def test_a_string_a_fraction_and_true_are_no_whole_numbers_and_those_of_numpy_ar
         (lambda at: tg.transplant(at.tok, at.tok, "out"), "`checkpoint` is a Tokenizer", "tg.save(tokenizer"),
         (lambda at: tg.transplant_model(None, at.tok), "`plan` is a Tokenizer", "`tg.plan(old, new)`"),
         (lambda at: tg.evaluate({"a": at.tok}, at.text), "`texts` is a PosixPath", "{'et': 'et.txt'}"),
-        (lambda at: probe(at.model, {"et": at.text}), "`models` is a PosixPath", "{'base': 'model'}"),
         (lambda _: tg.AdaptOptions(limits={"min_count": 3}), "`limits` is a dict with 1 item", "a Limits"),
         (lambda _: tg.AdaptOptions(stacks="vllm"), "`stacks` is 'vllm', a str", "a list of strings"),
         (lambda _: tg.Limits(deny="abc"), "`deny` is 'abc', a str", "a list of strings"),
@@ -173,7 +171,7 @@ def test_a_text_that_is_no_string_is_an_error_of_python(call, at):
         (tg.CountOptions, "workers memory max_documents max_bytes min_count"),
         (tg.Limits, "min_count max_token_bytes"),
         (HoldOut, "one_in max_bytes"),
-        (ProbeOptions, "steps step_bytes chunk_bytes seed"),
+        (TrainOptions, "max_bytes step_bytes length batch seed"),
         (SizeOptions, "min_support multiple min_size training_text"),
         (Sizes, "add remove"),
     ],

@@ -226,7 +226,10 @@ def test_a_record_repeats_an_adapter_to_the_byte_and_force_replaces_it(place):
     record = shutil.copy(place / "adapter" / "adaptation.json", place / "record.json")
     before = {path.name: path.read_bytes() for path in (place / "adapter").iterdir()}
     assert cli.main(["adapt", "--recipe", str(record), "--out", str(place / "adapter"), "--force"]) == 0
-    assert {path.name: path.read_bytes() for path in (place / "adapter").iterdir()} == before
+    after = {path.name: path.read_bytes() for path in (place / "adapter").iterdir()}
+    named = {"adaptation.json", "tokengraft.json", "README.md"}  # they have the command, which Python has not
+    assert {name for name in before if before[name] != after[name]} <= named
+    assert before.keys() == after.keys()
 
 
 @pytest.mark.parametrize(
@@ -237,16 +240,16 @@ def test_other_changes_than_a_swap_are_refused_before_text_is_read(place, sizes)
     with pytest.raises(errors.OptionError, match="as_adapter") as caught:
         adapted(place, "out", ADAPTER, **sizes)
     assert "swap" in caught.value.hint
-    assert "leave out `as_adapter`" in caught.value.hint
+    assert "drop `as_adapter`" in caught.value.hint
     assert not (place / "out").exists()
 
 
 def test_options_without_effect_on_an_adapter_are_refused(place):
     base = checkpoint(place / "model")
-    with pytest.raises(errors.OptionError, match="serving stacks"):
+    with pytest.raises(errors.OptionError, match="`as_adapter` and `stacks` do not go together"):
         adapted(place, "out", tg.AdaptOptions(as_adapter=True, stacks=("vllm",)))
     tokenizer = tg.save(base, place / "tokenizer", verify=False)
-    with pytest.raises(errors.OptionError, match="no weights"):
+    with pytest.raises(errors.OptionError, match="without weights"):
         tg.adapt(tokenizer, target=place / "et.txt", swap=10, out=place / "out", options=ADAPTER)
     for options in (tg.TransplantOptions(hard_link=True), tg.TransplantOptions(verify=True)):
         with pytest.raises(errors.OptionError, match="as_adapter"):
@@ -298,4 +301,4 @@ def test_the_command_says_how_to_load_it(place, capsys):
     shown = capsys.readouterr()
     assert "PeftModel.from_pretrained" in shown.err
     assert "30 rows of embed_tokens and lm_head" in shown.out
-    assert "merge_and_unload" in shown.err
+    assert "the command is in the report" in shown.err

@@ -261,12 +261,13 @@ def test_the_commands_evaluate_compare_and_curve(base, extended, tmp_path, capsy
     assert len(json.loads(capsys.readouterr().out)["points"]) == 2
 
 
-def test_the_extend_command_has_the_naive_methods(base, extended, tmp_path, capsys):
-    old, new = tg.save(base, tmp_path / "old"), tg.save(extended, tmp_path / "new")
+def test_the_extend_command_has_the_naive_methods(base, tmp_path, capsys):
+    old, text = tg.save(base, tmp_path / "old"), tmp_path / "text.txt"
+    text.write_text("\n".join(ESTONIAN), encoding="utf-8")
     common = ["extend", str(old), "--add", "8"]
-    assert cli.main([*common, "--method", "naive-regen", "--donor", str(new), "--out", str(tmp_path / "n")]) == 0
+    learned = ["--method", "naive-regen", "--corpus", str(text), "--out", str(tmp_path / "n")]
+    assert cli.main([*common, *learned]) == 0
     assert "a baseline for comparison" in capsys.readouterr().out
-    assert cli.main([*common, "--donor", str(new), "--out", str(tmp_path / "m")]) == 2
     assert cli.main([*common, "--out", str(tmp_path / "m")]) == 2
     assert "no text to learn from" in capsys.readouterr().err
 

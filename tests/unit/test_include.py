@@ -14,8 +14,7 @@ from sentencepiece import SentencePieceProcessor
 
 import tokengraft as tg
 from tokengraft import errors
-from tokengraft.learn.include import WordList, included_merges
-from tokengraft.learn.word_merges import MergeLimits
+from tokengraft.learn.include import WordList, listed_words
 from tokengraft.tokenizer.kind import spell
 
 TEXT = ["kassid ja koerad jooksevad, kassipojad magavad", "ibuprofen ja ibuprofeen, 123 tabletti"] * 3
@@ -132,21 +131,20 @@ def test_words_that_are_tokens_already_cost_nothing(base):
 
 def test_a_token_that_cannot_be_reached_becomes_reachable(tmp_path):
     document = builders.byte_level()
-    document["model"]["vocab"] |= {"ibuprofen": 900, "profen": 901}
+    document["model"]["vocab"] |= {"ibuprofen": 900}
     base = tg.load(builders.write(tmp_path, document))
     extension = extend(base, 30, ["ibuprofen"], exact=True)
     extended = extension.apply(base)
     assert extended.encode("ibuprofen") == [900]
     assert "ibuprofen" not in extension.tokens
-    assert any(merge.left + merge.right == "profen" for merge in extension.merges)
 
 
 def test_parts_that_words_share_are_made_once(base):
-    alone = [len(included_merges(base, WordList([word])).tokens) for word in DRUGS]
-    assert len(included_merges(base, WordList(DRUGS)).tokens) < sum(alone)
-    inside = included_merges(base, WordList(["profen", "ibuprofen"], exact=True))
+    alone = [len(listed_words(base, WordList([word]), tg.Limits()).learned.tokens) for word in DRUGS]
+    assert len(listed_words(base, WordList(DRUGS), tg.Limits()).learned.tokens) < sum(alone)
+    inside = listed_words(base, WordList(["profen", "ibuprofen"], exact=True), tg.Limits()).learned
     assert "profen" in inside.tokens
-    assert "profen" in {part for merge in inside.merges for part in merge[:2]}
+    assert "profen" in {part for pair in inside.pairs for part in pair}
 
 
 def test_frequencies_are_those_of_the_training_text(base):
@@ -180,21 +178,24 @@ def test_limits_hold_for_words_and_for_tokens_in_between(base):
 
 def test_pairs_of_text_that_must_not_change_are_not_merged(base):
     words = WordList(["xyz", "qrs"], exact=True)
-    kept_apart = {("x", "y"), ("y", "z")}
-    found = included_merges(base, words, MergeLimits(allow_pair=lambda *pair: pair not in kept_apart))
-    assert [(word.word, word.reason) for word in found.words] == [
+    listed = listed_words(base, words, tg.Limits(), preserve=tg.count(base, iter(["xy yz"])))
+    assert [(word.word, word.reason) for word in listed.words] == [
         ("xyz", "its merges would change text that must not change"),
         ("qrs", None),
     ]
-    found = included_merges(base, words, MergeLimits(allow_pair=lambda *pair: pair != ("x", "y")))
-    assert {merge[:2] for merge in found.merges} >= {("y", "z"), ("x", "yz")}
+    listed = listed_words(base, words, tg.Limits(), preserve=tg.count(base, iter(["xy"])))
+    assert {*listed.learned.pairs} >= {("y", "z"), ("x", "yz")}
 
 
-def test_a_word_whose_only_way_others_would_close_is_made_first(base):
-    limits = tg.Limits(deny=["wxy", "xyz"])
-    extension = extend(base, 40, ["wxyz", "qxy", "rxy"], exact=True, limits=limits)
-    assert not reasons(extension)
-    assert {"wx", "yz"} <= set(extension.tokens)
+def test_a_word_that_cannot_be_made_costs_no_tokens(base):
+    limits = tg.Limits(deny=["ibuprofen"])
+    without = listed_words(base, WordList(["wxyz"], exact=True), limits)
+    for word in ("ibuprofen", "COX-2"):
+        assert listed_words(base, WordList([word, "wxyz"], exact=True), limits).learned == without.learned
+    stuck = tg.Limits(deny_pattern="^[b-u]{2,8}$")  # nothing that `ibuprofen` could be merged from
+    listed = listed_words(base, WordList(["ibuprofen", "wxyz"], exact=True), stuck)
+    assert [word.token for word in listed.words] == [None, "wxyz"]
+    assert listed.learned == without.learned
 
 
 def test_missing_characters_of_words_are_added_and_count(pieces):

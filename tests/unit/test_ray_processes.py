@@ -95,7 +95,7 @@ def processes_in(folder):
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             found += [path.parent.name] if os.fsencode(folder) in path.read_bytes() else []
-        except OSError:  # noqa: PERF203 (it has ended)
+        except OSError:
             continue
     return found
 

@@ -85,7 +85,6 @@ def values(tmp_path_factory):
         tg.compare(tok, new, folder / "et.txt"),
         tg.CountOptions(),
         curve,
-        tg.measure.curves(tok, learned, {EVIL: counts, "b": counts}, [4, 8]),
         tg.pipeline.estimate(folder / "model", target=folder / "et.txt", out=folder / "out", add=3),
         evaluation,
         extension,

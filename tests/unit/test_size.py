@@ -1,4 +1,4 @@
-"""How many tokens to add: the support of new tokens, `choose_size`, and curves of several languages."""
+"""How many tokens to add: the support of new tokens, and `choose_size`."""
 
 import json
 from collections import Counter
@@ -13,7 +13,7 @@ import tokengraft as tg
 from tokengraft import cli, errors
 from tokengraft.measure.choose_size import SizeOptions, grid, rare_warning, supported_size
 from tokengraft.measure.segments import Text
-from tokengraft.measure.sizes import CurvePoint, encoded_support, expected, knee_of, least_support, support, text_ratio
+from tokengraft.measure.sizes import CurvePoint, expected, knee_of, least_support, support, text_ratio
 
 ESTONIAN = ["põdrad põõsas õunad õues", "kassid ja koerad jooksevad", "õhtu õdus põdrad", "sinine taevas", "punane õun"]
 TRAINING = [document for place, document in enumerate(ESTONIAN) for _ in range(15 - 3 * place)]
@@ -69,6 +69,17 @@ def occurring(base, extension, size):
     return [counted[extended.ids[token]] for token in cut.tokens]
 
 
+def choose(base, extension, counts, text, **options):
+    return tg.measure.choose_size(base, extension, counts, text, SizeOptions(**options))
+
+
+def encoded_support(base, extension, counts):
+    """The slow version for counts: encodes them with the extended tokenizer."""
+    extended = extension.apply(base)
+    total = counts.tokens(extended)
+    return [total.get(extended.ids[token], 0) for token in extension.tokens]
+
+
 def rare(base, extension, size, below):
     times = occurring(base, extension, size)
     return sum(n < below for n in times) / len(times)
@@ -96,7 +107,7 @@ def test_one_encoding_gives_the_support_of_every_size(kind, tmp_path):
     extension = tg.extend(base, counts, 60)
     found = support(base, extension, counts)
     assert [found(size) for size in range(len(extension) + 1)] == [
-        encoded_support(extension[:size].apply(base), extension[:size], counts) for size in range(len(extension) + 1)
+        encoded_support(base, extension[:size], counts) for size in range(len(extension) + 1)
     ]
     weighted = support(base, extension, counts.scale(7))
     assert weighted(20) == [7 * times for times in found(20)]
@@ -109,7 +120,7 @@ def test_one_encoding_gives_the_support_of_every_size_for_any_text(words, skip, 
     extension = tg.extend(base, counts, 30)
     found = support(base, extension, counts)
     for size in range(len(extension) + 1):
-        assert found(size) == encoded_support(extension[:size].apply(base), extension[:size], counts)
+        assert found(size) == encoded_support(base, extension[:size], counts)
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +134,7 @@ def test_tokens_occur_at_least_as_often_as_the_merges_alone_say(of_every_kind, k
     base = of_every_kind[kind]
     counts = tg.count(base, iter(documents * 3))
     extension = tg.extend(base, counts, n)
-    occurring, least = encoded_support(extension.apply(base), extension, counts), least_support(extension)
+    occurring, least = encoded_support(base, extension, counts), least_support(extension)
     assert all(low <= times for low, times in zip(least, occurring, strict=True))
     if all(merge.left != merge.right for merge in extension.merges):
         first = len(extension.characters)
@@ -135,9 +146,7 @@ def test_tokens_occur_at_least_as_often_as_the_merges_alone_say(of_every_kind, k
 def test_the_supported_size_is_within_the_limit_and_the_next_one_is_not(
     base, counts, extension, held_out, max_rare, multiple
 ):
-    choice = tg.measure.choose_size(
-        base, extension, counts, held_out, max_rare=max_rare, min_support=8, multiple=multiple
-    )
+    choice = choose(base, extension, counts, held_out, max_rare=max_rare, min_support=8, multiple=multiple)
     assert choice.knee is None
     assert choice.size == choice.supported
     assert choice.size % multiple == 0
@@ -150,19 +159,19 @@ def test_the_supported_size_is_within_the_limit_and_the_next_one_is_not(
 
 
 def test_the_reason_names_what_decided(base, counts, extension, held_out):
-    everything = tg.measure.choose_size(base, extension, counts, held_out, max_rare=1)
+    everything = choose(base, extension, counts, held_out, max_rare=1)
     assert everything.size == everything.supported == 40
     assert everything.reason == "40 new tokens, all that were learned: the knee of the curve is beyond them"
-    few = tg.measure.choose_size(base, extension, counts, held_out, min_support=8)
+    few = choose(base, extension, counts, held_out, min_support=8)
     assert 0 < few.size < 40
     assert few.reason == (
         f"{few.size} new tokens: the knee of the curve is beyond 40, but beyond {few.size} more than 25 % of the new "
         "tokens occur fewer than 8 times"
     )
-    flat = tg.measure.choose_size(base, extension, counts, Text("one word", ("põdrad",)), max_rare=1)
+    flat = choose(base, extension, counts, Text("one word", ("põdrad",)), max_rare=1)
     assert flat.size == flat.knee < flat.supported == 40
     assert flat.reason == f"{flat.size} new tokens, the knee of the curve: 1,000 more gain less than 1 %"
-    both = tg.measure.choose_size(base, extension, counts, Text("one word", ("põdrad",)), min_support=25)
+    both = choose(base, extension, counts, Text("one word", ("põdrad",)), min_support=25)
     assert both.size == both.supported < both.knee == flat.knee
     assert f"the knee of the curve is at {both.knee}, but beyond {both.size} more than 25 %" in both.reason
 
@@ -171,7 +180,7 @@ def test_the_choice_does_not_depend_on_how_the_text_is_given(base, counts, exten
     (tmp_path / "et.txt").write_text("\n".join(ESTONIAN), encoding="utf-8")
     counted = tg.count(base, iter(ESTONIAN))
     results = [
-        tg.measure.choose_size(base, extension, counts, text, min_support=8)
+        choose(base, extension, counts, text, min_support=8)
         for text in (held_out, counted, iter(ESTONIAN), tmp_path / "et.txt")
     ]
     assert len({(result.size, result.knee, result.supported, result.reason) for result in results}) == 1
@@ -179,31 +188,31 @@ def test_the_choice_does_not_depend_on_how_the_text_is_given(base, counts, exten
 
 
 def test_an_extension_is_cut_not_trained_again(base, counts, extension, held_out):
-    short = tg.measure.choose_size(base, extension[:20], counts, held_out, max_rare=1)
+    short = choose(base, extension[:20], counts, held_out, max_rare=1)
     assert short.size == 20
     assert short.curve.extension == tg.extend(base, counts, 20)
 
 
 def test_fewer_tokens_than_one_multiple_are_chosen_if_no_more_are_supported(base, counts, extension, held_out):
-    few = tg.measure.choose_size(base, extension, counts, held_out, multiple=64, max_rare=1)
+    few = choose(base, extension, counts, held_out, multiple=64, max_rare=1)
     assert few.size == 40
-    one = tg.measure.choose_size(base, extension, counts, held_out, multiple=32, max_rare=0, min_support=8)
+    one = choose(base, extension, counts, held_out, multiple=32, max_rare=0, min_support=8)
     assert 0 < one.size < 32
     assert rare(base, extension, one.size, 8) == 0
-    assert tg.measure.choose_size(base, extension, counts, held_out, multiple=32, max_rare=1).size == 32
+    assert choose(base, extension, counts, held_out, multiple=32, max_rare=1).size == 32
 
 
 def test_no_size_below_the_smallest_is_chosen(base, counts, extension, held_out):
-    free = tg.measure.choose_size(base, extension, counts, held_out, min_support=8)
-    bound = tg.measure.choose_size(base, extension, counts, held_out, min_support=8, min_size=30)
+    free = choose(base, extension, counts, held_out, min_support=8)
+    bound = choose(base, extension, counts, held_out, min_support=8, min_size=30)
     assert free.size < bound.size == 30
     assert bound.supported == 0
     limit = "more than 25 % of the new tokens occur fewer than 8 times"
     assert bound.reason == f"30 new tokens, the fewest that were allowed, although {limit}"
     assert [point.tokens for point in bound.curve.points[:2]] == [0, 30]
-    at_knee = tg.measure.choose_size(base, extension, counts, Text("one word", ("põdrad",)), max_rare=1, min_size=30)
+    at_knee = choose(base, extension, counts, Text("one word", ("põdrad",)), max_rare=1, min_size=30)
     assert at_knee.size == 30
-    english = tg.measure.choose_size(base, extension, counts, Text("en", tuple(ENGLISH)), max_rare=1, min_size=30)
+    english = choose(base, extension, counts, Text("en", tuple(ENGLISH)), max_rare=1, min_size=30)
     assert english.size == english.knee == 30
 
 
@@ -219,7 +228,7 @@ def test_a_token_is_rare_by_its_expected_occurrences_in_the_training_text(base, 
 
 def test_the_default_training_text_is_the_counted_text(base, counts, extension, held_out):
     default, none, same, twice = (
-        tg.measure.choose_size(base, extension, counts, held_out, min_support=16, **options)
+        choose(base, extension, counts, held_out, min_support=16, **options)
         for options in (
             {},
             {"training_text": None},
@@ -230,22 +239,22 @@ def test_the_default_training_text_is_the_counted_text(base, counts, extension, 
     assert default == none
     assert (default.size, default.curve) == (same.size, same.curve)
     assert "training text" not in default.reason
-    limit = tg.measure.choose_size(base, extension, counts, held_out, min_support=8)
+    limit = choose(base, extension, counts, held_out, min_support=8)
     assert default.size < twice.size == limit.size
     assert twice.reason.endswith(f"occur fewer than 16 times in {2 * counts.totals.bytes:,} bytes of training text")
     for point in twice.curve.points[1:]:
         assert point.below_10 == rare(base, extension, point.tokens, 5)
         assert point.below_100 == rare(base, extension, point.tokens, 50)
     with pytest.raises(errors.CountsError, match=r"fewer than 16 times in 9 bytes of training text: it is too little"):
-        tg.measure.choose_size(base, extension, counts, held_out, min_support=16, training_text=9)
+        choose(base, extension, counts, held_out, min_support=16, training_text=9)
 
 
 def test_weighted_counts_have_no_expected_occurrences(base, counts, extension, held_out):
     for weighted in (counts.scale(2), counts.scale("1/2")):
         with pytest.raises(errors.CountsError, match="the counts were weighted") as refused:
-            tg.measure.choose_size(base, extension, weighted, held_out, training_text=10**6)
+            choose(base, extension, weighted, held_out, training_text=10**6)
         assert "drop `training_text`" in refused.value.hint
-        assert tg.measure.choose_size(base, extension, weighted, held_out, min_support=2).size
+        assert choose(base, extension, weighted, held_out, min_support=2).size
     assert text_ratio(tg.count(base, iter(TRAINING), count_options=tg.CountOptions(min_count=4)), 10**6) == text_ratio(
         counts, 10**6
     )
@@ -271,34 +280,32 @@ def test_the_warning_names_the_training_text():
 )
 def test_options_out_of_range_are_refused(base, counts, extension, held_out, options, match):
     with pytest.raises(errors.OptionError, match=match):
-        tg.measure.choose_size(base, extension, counts, held_out, **options)
+        choose(base, extension, counts, held_out, **options)
 
 
 def test_what_has_no_size_is_refused(base, counts, extension, held_out):
     with pytest.raises(errors.CountsError, match="more than 25 % of the new tokens occur fewer than 1,000 times"):
-        tg.measure.choose_size(base, extension, counts, held_out, min_support=1000)
+        choose(base, extension, counts, held_out, min_support=1000)
     with pytest.raises(errors.CountsError, match="no size is worth its cost"):
-        tg.measure.choose_size(base, extension, counts, Text("en", tuple(ENGLISH)), min_support=1)
+        choose(base, extension, counts, Text("en", tuple(ENGLISH)), min_support=1)
     with pytest.raises(errors.CountsError, match="has no tokens, so there is no size"):
-        tg.measure.choose_size(base, extension[:0], counts, held_out)
+        choose(base, extension[:0], counts, held_out)
     with pytest.raises(errors.OptionError, match="the held-out text has no tokens"):
-        tg.measure.choose_size(base, extension, counts, Text("nothing", ()))
+        choose(base, extension, counts, Text("nothing", ()))
     with pytest.raises(errors.CountsError, match="weighted or lack rare pretokens"):
-        tg.measure.choose_size(base, extension, counts, counts.scale(2))
+        choose(base, extension, counts, counts.scale(2))
 
 
 def test_another_base_or_pipeline_is_refused(base, counts, extension, held_out, tmp_path):
     extended = extension[:1].apply(base)
     with pytest.raises(errors.InvalidTokenizerError, match="made for the tokenizer"):
-        tg.measure.choose_size(extended, extension, counts, held_out)
-    with pytest.raises(errors.InvalidTokenizerError, match="made for the tokenizer"):
-        tg.measure.curves(extended, extension, {"et": held_out}, [1])
+        choose(extended, extension, counts, held_out)
     pieces = KINDS["sentencepiece"](tmp_path / "pieces")
     other = tg.count(pieces, iter(ESTONIAN))
     with pytest.raises(errors.CountsError, match="another pipeline"):
-        tg.measure.choose_size(base, extension, other, held_out)
+        choose(base, extension, other, held_out)
     with pytest.raises(errors.CountsError, match="another pipeline"):
-        tg.measure.choose_size(base, extension, counts, other)
+        choose(base, extension, counts, other)
 
 
 @given(
@@ -339,40 +346,6 @@ def test_the_search_is_exact_for_its_definition(shares, limit, multiple, rising)
         assert found == max(multiples or singles, default=0)
 
 
-def test_curves_of_several_languages_and_their_spread(base, extension, held_out):
-    texts = {"et": held_out, "en": tg.count(base, iter(ENGLISH))}
-    found = tg.measure.curves(base, extension, texts, [10, 40, 5, 1000])
-    assert found.languages == ("et", "en")
-    assert [point.tokens for point in found.points] == [0, 5, 10, 40]
-    for point in found.points:
-        extended = extension[: point.tokens].apply(base)
-        scores = tg.evaluate({"new": extended}, {"et": iter(held_out.documents), "en": iter(ENGLISH)})
-        rates = {name: scores["new", name].bytes_per_token for name in texts}
-        assert point.bytes_per_token == pytest.approx(rates)
-        assert point.spread == pytest.approx(max(rates.values()) / min(rates.values()))
-        ratios = [rate / found.points[0].bytes_per_token[name] for name, rate in rates.items()]
-        assert [1 + gain for gain in point.gain.values()] == pytest.approx(ratios)
-        assert point.gain_spread == pytest.approx(max(ratios) / min(ratios))
-    assert found.points[0].gain_spread == 1
-    assert found.points[-1].gain_spread > 1.5
-    data = json.loads(json.dumps(found.as_dict()))
-    assert data["points"][0]["gain"] == {"et": 0.0, "en": 0.0}
-    assert data["points"][-1]["gain_spread"] == found.points[-1].gain_spread
-    assert found == tg.measure.curves(base, extension, texts, [5, 10, 40])
-
-
-def test_curves_of_nothing_are_refused(base, counts, extension, held_out):
-    with pytest.raises(errors.OptionError, match="no text was given"):
-        tg.measure.curves(base, extension, {}, [5])
-    with pytest.raises(errors.OptionError, match="the sizes are"):
-        tg.measure.curves(base, extension, {"et": held_out}, [0])
-    with pytest.raises(errors.OptionError, match="the leer text has no tokens"):
-        tg.measure.curves(base, extension, {"et": held_out, "leer": Text("x", ())}, [5])
-    with pytest.raises(errors.CountsError, match="weighted"):
-        tg.measure.curves(base, extension, {"et": counts.scale(2)}, [5])
-    assert [point.tokens for point in tg.measure.curves(base, extension[:0], {"et": held_out}, [5]).points] == [0]
-
-
 def test_the_curve_command_shows_support(base, tmp_path, capsys):
     folder = tg.save(base, tmp_path / "tok", verify=False)
     text = tmp_path / "et.txt"
@@ -400,8 +373,9 @@ def test_extend_shows_chooses_and_warns_by_the_training_text(base, tmp_path, cap
         more = ["--training-text", size] if size else []
         assert cli.main([*command, "--add", "40", "--curve", "--held-out", str(text), *more]) == 0
         curve = json.loads(capsys.readouterr().out)["points"]
-        chosen = ["--add", "auto", "--held-out", str(text), "--max-add", "40", "--multiple", "1"]
-        assert cli.main([*command, *chosen, "--min-support", "16", "--out", str(tmp_path / f"auto{size}"), *more]) == 0
+        chosen = ["--add", "auto", "--held-out", str(text), "--max-add", "40"]
+        scaled = ["--training-text", str(6 * int(size or n_bytes))]
+        assert cli.main([*command, *chosen, *scaled, "--out", str(tmp_path / f"auto{size}")]) == 0
         choice = json.loads(capsys.readouterr().out)["size"]["size"]
         assert cli.main([*command, "--add", "40", "--out", str(tmp_path / f"add{size}"), *more]) == 0
         found[size] = curve, choice, json.loads(capsys.readouterr().out)["warnings"]

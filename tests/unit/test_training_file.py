@@ -70,16 +70,16 @@ def test_rare_rows_are_those_expected_in_the_training_text(texts, capsys):
     command = [str(texts / word) if (texts / word).exists() else word for word in command]
     assert cli.main([*command, "--add", "30", "--training-text", "10GB", "--out", str(texts / "by-command")]) == 0
     record = json.loads((texts / "by-command" / "adaptation.json").read_bytes())["request"]
-    assert record["options"]["size"] == {"multiple": 64, "training_text": 10**10}
+    assert record["options"]["training_text"] == 10**10
     repeat = ["adapt", "--recipe", str(texts / "by-command" / "adaptation.json"), "--quiet"]
     assert cli.main([*repeat, "--out", str(texts / "again")]) == 0
     for path in (texts / "by-command").iterdir():
         assert path.read_bytes() == (texts / "again" / path.name).read_bytes()
     capsys.readouterr()
     for more, message in (
-        (["--remove", "5", "--training-text", "1MB"], "options for new tokens were given, but none are learned"),
+        (["--remove", "5", "--training-text", "1MB"], "--training-text has no effect without --add or --swap"),
         (["--add", "5", "--training-text", "0"], "--training-text is 0"),
-        (["--add", "5", "--training-text", "1MB", "--max-rare", "1"], "--max-rare has no effect"),
+        (["--add", "5", "--training-text", "1MB", "--max-add", "9"], "--max-add has no effect"),
     ):
         assert cli.main([*command, *more, "--out", str(texts / "no")]) == 2
         assert message in capsys.readouterr().err

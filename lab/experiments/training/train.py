@@ -11,7 +11,6 @@ small model does not fill a large one. Needs torch, transformers and tokenizers.
 """
 
 import argparse
-import itertools
 import json
 import lzma
 import math
@@ -22,7 +21,6 @@ import sys
 import tempfile
 import time
 import traceback
-from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -30,10 +28,7 @@ import numpy as np
 import torch
 
 from lab.experiments.training.choices import solved
-from lab.experiments.training.distill import distill
 from lab.experiments.training.model import DEVICE, Arm, Models, hidden, next_token_loss, token_losses
-from lab.experiments.training.shared import SharedRows
-from lab.experiments.training.states import state_rows
 
 LENGTH = 1024
 PART = int(os.environ.get("TRAIN_SEQUENCES", "24"))
@@ -54,7 +49,7 @@ class Run:
     lr: float = 2.4e-3
     seed: int = 0
     bytes: float = 50e6
-    """Of text, including what the initialiser reads. More than there are: the documents are read again."""
+    """Of text. More than there are: the documents are read again."""
     passes: int = 0
     """How often all text is read, instead of ``bytes``."""
     target_bytes: float = 0.0
@@ -68,21 +63,10 @@ class Run:
     """Weight decay of the embedding. That of all other matrices is 0.1."""
     row_lr: float = 1.0
     """Learning rate of the rows of new tokens, relative to that of the embedding."""
-    share: float = 0.0
-    """How much of the change of a new token's row its parts get that are new tokens too (see `shared.py`)."""
     rows_first: float = 0.0
     """Share of the text on which only the rows of new tokens are trained."""
     body_slow: float = 0.0
     """Share of the steps in which the learning rate of everything but the new rows rises from 0."""
-    old_first: float = 0.0
-    """Share of the text that comes first and is split into old tokens: documents of all but the two largest sources."""
-    distill: float = 0.0
-    """Share of the text on which the rows of new tokens are distilled."""
-    distill_lr: float = 2e-3
-    distill_batch: int = 64
-    """Parts of documents, of at most 512 old tokens each."""
-    hidden_weight: float = 1.0
-    """Weight of the hidden states against the next token, for distillation."""
     warm_up: float = 0.05
     floor: float | None = None
     """The rate falls to this part of its highest value by a cosine; None: to 0, in a line."""
@@ -175,7 +159,6 @@ class Data:
     def __init__(self, folder: Path, separator: int, target_bytes: float = 0.0, cache: Path | None = None) -> None:
         self.folder, self.separator = folder, separator
         self.documents: list[str]
-        self.sources: list[str] = []
         if (folder / "data.json").exists():
             self.scored, self.n_target = self._read_study(target_bytes)
         else:
@@ -199,7 +182,6 @@ class Data:
             ends = np.cumsum([len(document.encode()) for document in text["documents"]])
             n = int(np.searchsorted(ends, most, side="right"))
             self.documents += text["documents"][:n]
-            self.sources += text["sources"][:n]
             n_target = n_target or n
             most = ends[n - 1] * LARGEST_KEEP_SHARE / (1 - LARGEST_KEEP_SHARE)
             scored |= {f"{language}_held": text["held"], f"{language}_flores": text["flores"]}
@@ -228,33 +210,18 @@ class Data:
 def train(run: Run, models: Models, data: Data) -> dict:
     torch.manual_seed(run.seed)
     arm = data.arm(run.arm)
-    by_states = run.init.startswith("states") and len(arm.new) > 0
-    model, new = models.fresh(arm, "fvt" if run.init.startswith("states") else run.init), arm.new.to(DEVICE)
+    model, new = models.fresh(arm, run.init), arm.new.to(DEVICE)
     order, read = order_of(run, data)
-    if by_states:
-        rows = state_rows(run.init, models.original, data.arm("base"), arm, order)
-        model.get_input_embeddings().weight.data[new] = rows
     curve = [(0.0, *score_some(model, arm, data))]
-    distilling = 0.0
-    if run.distill:
-        first, order = split_at(order, data.sizes, run.distill * run.bytes)
-        at = time.monotonic()
-        rows = distill(run, models.original, model.get_input_embeddings().weight.detach().clone(), data, arm, first)
-        model.get_input_embeddings().weight.data[new] = rows
-        distilling = time.monotonic() - at
-        curve.append((float(data.sizes[first].sum()), *score_some(model, arm, data)))
-    left = data.sizes[order].sum()
-    first, order = old_first(run, data, order)
-    batches = [*steps_of(data.arm("base"), data, first, run), *steps_of(arm, data, order, run)]
+    batches = steps_of(arm, data, order, run)
     steps = len(batches)
     if not steps:
         raise ValueError("the text is too short for a step: give more")
     if run.max_steps:
         steps = min(steps, run.max_steps)
-    shared = SharedRows(arm, model.get_input_embeddings().weight, run.share) if run.share else None
     first_rows = model.get_input_embeddings().weight.detach()[new].clone()
-    optimizer, spent = optimizer_of(run, model, shared), time.monotonic()
-    rows_steps = round(run.rows_first * run.bytes / left * steps)
+    optimizer, spent = optimizer_of(run, model), time.monotonic()
+    rows_steps = round(run.rows_first * run.bytes / read * steps)
     marks = {round(part / run.curve * steps) for part in range(1, run.curve)}
     aside = 0.0
     for step in range(steps):
@@ -262,19 +229,14 @@ def train(run: Run, models: Models, data: Data) -> dict:
         slow = min(1.0, (step + 1) / (run.body_slow * steps)) if run.body_slow else 1.0
         for group in optimizer.param_groups:
             group["lr"] *= slow
-        batch = batches[step]
-        if shared:
-            take_shared_step(model, optimizer, batch, shared)
-        else:
-            take_step(model, optimizer, batch, new, run.row_lr / slow, only_new=step < rows_steps)
+        take_step(model, optimizer, batches[step], new, run.row_lr / slow, only_new=step < rows_steps)
         if step + 1 in marks:
             at = time.monotonic()
-            bytes_read = read - left * (1 - (step + 1) / steps)
-            curve.append((float(bytes_read), *score_some(model, arm, data)))
+            curve.append((read * (step + 1) / steps, *score_some(model, arm, data)))
             aside += time.monotonic() - at
     if DEVICE == "cuda":
         torch.cuda.synchronize()
-    spent = time.monotonic() - spent - aside + distilling
+    spent = time.monotonic() - spent - aside
     bits = {name: bits_of(model, arm, texts) for name, texts in data.scored.items()}
     scores = {name: float(bits[name].sum() / size_of(texts)) for name, texts in data.scored.items()}
     curve.append((float(read), *score_some(model, arm, data)))
@@ -290,7 +252,7 @@ def train(run: Run, models: Models, data: Data) -> dict:
         "bytes": float(read) if run.passes else run.bytes,
         "scores": scores,
         "curve": curve,
-        "drift": drift(first_rows, model.get_input_embeddings().weight.detach()[new], arm, order),
+        "new": len(new),
         "steps": steps,
         "tokens": tokens,
         "seconds": spent,
@@ -322,44 +284,12 @@ def order_of(run: Run, data: Data) -> tuple[list[int], int]:
     return order, total
 
 
-def old_first(run: Run, data: Data, order: list[int]) -> tuple[list[int], list[int]]:
-    """The documents that are split into old tokens, and the others after them."""
-    if not run.old_first:
-        return [], order
-    bytes_of: Counter[str] = Counter()
-    for i in range(data.n_target):
-        bytes_of[data.sources[i]] += int(data.sizes[i])
-    large = {source for source, _ in bytes_of.most_common(2)}
-    other = [i for i in order if i < data.n_target and data.sources[i] not in large]
-    n = int(np.searchsorted(np.cumsum(data.sizes[other]), run.old_first * data.sizes[order].sum()))
-    first = {*other[:n]}
-    return other[:n], [i for i in order if i not in first]
-
-
 def steps_of(arm: Arm, data: Data, order: list[int], run: Run) -> list[torch.Tensor]:
     """The sequences of each step."""
-    if not order:
-        return []
     stream = arm.stream(order)
     steps = max(1, round(data.sizes[order].sum() / run.step_bytes))
     per_step = max(1, round(len(stream) / steps / LENGTH)) * LENGTH
     return [part.reshape(-1, LENGTH) for part in stream.split(per_step) if len(part) == per_step]
-
-
-def split_at(order: list[int], sizes: np.ndarray, size: float) -> tuple[list[int], list[int]]:
-    at = int(np.searchsorted(np.cumsum(sizes[order]), size)) + 1
-    return order[:at], order[at:]
-
-
-def drift(before: torch.Tensor, after: torch.Tensor, arm: Arm, order: list[int]) -> dict:
-    """How far rows of new tokens went from their first value, relative to its norm, by how often the token was read."""
-    if not len(before):
-        return {}
-    times = np.bincount(np.concatenate([arm.documents[i] for i in order]), minlength=len(arm.sources))[arm.new]
-    far = ((after - before).norm(dim=1) / before.norm(dim=1).clamp(min=1e-9)).cpu().numpy()
-    limits = [0, 10, 100, 1_000, 10_000, math.inf]
-    parts = {f"{low}+": (times >= low) & (times < high) for low, high in itertools.pairwise(limits)}
-    return {name: [int(part.sum()), float(np.median(far[part]))] for name, part in parts.items() if part.any()}
 
 
 def moved(before: torch.Tensor, after: torch.Tensor) -> dict[str, list[float]]:
@@ -371,7 +301,7 @@ def moved(before: torch.Tensor, after: torch.Tensor) -> dict[str, list[float]]:
     return {name: np.quantile(x.cpu().numpy(), percentiles).round(4).tolist() for name, x in changes.items()}
 
 
-def optimizer_of(run: Run, model: torch.nn.Module, shared: SharedRows | None) -> torch.optim.Optimizer:
+def optimizer_of(run: Run, model: torch.nn.Module) -> torch.optim.Optimizer:
     table = model.get_input_embeddings().weight
     others = [weight for weight in model.parameters() if weight is not table]
     groups = [
@@ -379,9 +309,6 @@ def optimizer_of(run: Run, model: torch.nn.Module, shared: SharedRows | None) ->
         {"params": [w for w in others if w.ndim > 1], "relative": 1.0, "weight_decay": 0.1, "body": True},
         {"params": [w for w in others if w.ndim <= 1], "relative": 1.0, "weight_decay": 0.0, "body": True},
     ]
-    if shared:
-        rate = run.table_lr * run.row_lr
-        groups.append({"params": [shared.changes], "relative": rate, "weight_decay": 0.0, "body": False})
     return torch.optim.AdamW(groups, lr=run.lr, betas=(0.9, run.beta2), fused=DEVICE == "cuda")
 
 
@@ -421,16 +348,6 @@ def take_step(
             table[new] = changed
         elif row_lr != 1 and len(new):
             table[new] = before + row_lr * (table[new] - before)
-
-
-def take_shared_step(
-    model: torch.nn.Module, optimizer: torch.optim.Optimizer, batch: torch.Tensor, shared: SharedRows
-) -> None:
-    add_gradients(model, batch)
-    shared.take_gradients()
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
-    shared.set_rows()
 
 
 def add_gradients(model: torch.nn.Module, batch: torch.Tensor) -> None:

@@ -38,6 +38,9 @@ _LANGUAGES = (
 )
 """What hubs take as a language: ISO 639-1, and `code`. A text with such a name is taken for text in that language."""
 
+_UNTRAINED = "**The rows of "
+"""How the paragraph about untrained rows begins, which is not true of a trained model."""
+
 
 @dataclass(frozen=True)
 class CardFacts:
@@ -83,6 +86,27 @@ def model_card(
         about = f"What follows is the card of {code(name)}, before the change. Its figures are not of this model."
         parts += ["## Card of the source", about + left_out]
     return "\n\n".join(parts).encode() + b"\n" + (b"\n" + below.lstrip() if below.strip() else b"")
+
+
+def trained_card(folders: Iterable[Path], state: str, section: str) -> bytes:
+    """The card of a model after training: the first that one of the folders has, with what was done since.
+
+    ``state`` replaces the paragraph about untrained rows; ``section`` is put before the one about loading.
+    """
+    cards = [(folder, text) for folder in folders if (text := _source_card(folder / CARD).decode(errors="replace"))]
+    name, text = next(((base_name(folder), text) for folder, text in cards), ("model", ""))
+    if not text.strip():
+        return f"# {code(name)}\n\n{state}\n\n{section}\n".encode()
+    parts = re.split(r"\n{2,}", text)
+    at = next((at for at, part in enumerate(parts) if part.startswith(_UNTRAINED)), None)
+    if at is None:
+        at = next((at for at, part in enumerate(parts) if part.startswith("# ")), 0) + 1
+        parts.insert(at, state)
+    else:
+        parts[at] = state
+    heads = ("## How to load it", "## How it was made", "## Card of the source")
+    place = next((at for at, part in enumerate(parts) if part.startswith(heads)), len(parts))
+    return "\n\n".join([*parts[:place], section, *parts[place:]]).rstrip("\n").encode() + b"\n"
 
 
 def _source_card(path: Path) -> bytes:
@@ -197,7 +221,7 @@ def _state(changes: VocabPlan, transplant: Transplant | None) -> str:
         return f"**This is a tokenizer without a model.** {more}: `tokengraft transplant`."
     if added:
         return (
-            f"**The rows of {added:,} new tokens are untrained.** They are computed from rows of the source, and the "
+            f"{_UNTRAINED}{added:,} new tokens are untrained.** They are computed from rows of the source, and the "
             "model has never seen these tokens. Train it before you use it. Delete this paragraph once it is trained."
         )
     return "No row is new. The model has never read the words of removed tokens as shorter tokens."

@@ -156,7 +156,8 @@ class ModelJob:
             hashes = {name: sha256(self.files.written[name]).hexdigest() for name in sorted(self.files.tokenizer)}
             facts = {"tokenizer_sha256": hashes, "seed": self.tables.options.seed}
             facts["request"] = dict(request or self._request())
-            write_report(done, self.source.folder / CONFIG, facts, partial)
+            new_ids = [row for row, source in enumerate(done.plan.sources) if isinstance(source, tuple)]
+            write_report(done, self.source.folder / CONFIG, facts, partial, {"new_ids": new_ids})
         return done
 
     def write_weights(self, folder: Path) -> ByteComparison:

@@ -114,8 +114,13 @@ def describe(tables: NewTables) -> Transplant:
     )
 
 
-def write_report(done: Transplant, config: Path, facts: Mapping[str, Any], folder: Path) -> None:
-    """Writes `tokengraft.json`, with the names of all files in the folder. ``config`` is that of the source."""
+def write_report(
+    done: Transplant, config: Path, facts: Mapping[str, Any], folder: Path, more: Mapping[str, Any] | None = None
+) -> None:
+    """Writes `tokengraft.json`, with the names of all files in the folder. ``config`` is that of the source.
+
+    ``facts`` are written before what was done, ``more`` after it.
+    """
     report = {
         "tokengraft": _core.__version__,
         "source": config.parent.name,
@@ -123,6 +128,7 @@ def write_report(done: Transplant, config: Path, facts: Mapping[str, Any], folde
         **facts,
         "files": sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()),
         "transplant": done.as_dict(),
+        **(more or {}),
     }
     text = json.dumps(report, ensure_ascii=False, indent=2) + "\n"
     # A name that is not UTF-8 has surrogates, and this is how JSON escapes them.

@@ -201,6 +201,9 @@ def _next_steps(result: Adaptation, out: Path) -> Iterator[str]:
         yield f"load the tokenizer: `AutoTokenizer.from_pretrained({str(out)!r})`"
     step = next_step(result, str(out))
     words = [shlex.quote(word) for word in step.command]
+    if step.command[0] == "python":  # code in one long line
+        yield f"{step.what}: the command is in the report"
+        return
     if len(f"{step.what}: `{' '.join(words)}`") > HINT_WIDTH:
         words.append("…")
         while len(words) > 2 and len(f"{step.what}: `{' '.join(words)}`") > HINT_WIDTH:

@@ -26,6 +26,7 @@ from tokengraft.measure.evaluate import Evaluation, evaluate
 from tokengraft.measure.segments import open_text
 from tokengraft.options.texts import texts_by_name
 from tokengraft.options.values import named
+from tokengraft.progress import one_stage
 from tokengraft.representation import visible
 from tokengraft.tokenizer.kind import Kind, readable
 
@@ -38,9 +39,9 @@ def add(commands: Commands) -> None:
     """Adds the command to the parser."""
     command = commands.add_parser(
         "evaluate",
-        help="measure tokenizers on texts",
+        help="measure tokenizers and models on texts",
         description="Measure every tokenizer on every text: bytes per token, fertility, Rényi efficiency, vocabulary "
-        "use, and the differences from a base tokenizer.",
+        "use, and the differences from a base tokenizer. With --bits also the models: bits per byte.",
     )
     command.add_argument("tokenizers", nargs="+", metavar="TOKENIZER", help="folder, file or hub name, or NAME=SOURCE")
     add_options(command, "evaluate")
@@ -61,7 +62,15 @@ def _run(options: argparse.Namespace) -> int:
     opened: dict[str, Any] = dict(texts)
     if options.report or options.examples:  # they show documents, so the text stays in memory
         opened = {name: open_text(name, source, read_options) for name, source in texts.items()}
-    evaluation: Evaluation = evaluate(loaded, opened, base=options.base, read_options=read_options)
+    with one_stage("scoring models", quiet=options.quiet or not options.bits) as progress:
+        evaluation: Evaluation = evaluate(
+            tokenizers if options.bits else loaded,
+            opened,
+            base=options.base,
+            bits=options.bits,
+            read_options=read_options,
+            progress=progress,
+        )
     comparisons: dict[str, Comparison] = {}
     if options.examples:
         counts = [name for name, text in opened.items() if isinstance(text, PretokenCounts)]
@@ -85,7 +94,7 @@ def _run(options: argparse.Namespace) -> int:
     compared = (warning for comparison in comparisons.values() for warning in comparison.warnings)
     print_warnings([*dict.fromkeys((*evaluation.warnings, *compared))])
     if options.report:
-        report_evaluation(options, loaded, opened)
+        report_evaluation(options, loaded, opened, evaluation)
     return 0
 
 

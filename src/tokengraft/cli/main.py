@@ -25,6 +25,8 @@ from tokengraft.options.table import options_of
 
 COMMANDS = (
     "adapt",
+    "train",
+    "blend",
     "inspect",
     "count",
     "prune",
@@ -41,6 +43,7 @@ START = """\
 Extends and prunes the tokenizer of a language model, and its checkpoint with it
   tokengraft inspect MODEL                                    known problems
   tokengraft adapt MODEL --target TEXT --swap auto --out DIR  adapt it to TEXT
+  tokengraft train DIR --text TEXT --out TRAINED              train its new rows
   tokengraft evaluate MODEL DIR --text OTHER_TEXT             what was gained
 MODEL: a folder with weights, or a tokenizer. More: tokengraft --help"""
 """What is shown without a command."""

@@ -21,10 +21,11 @@ from tokengraft.cli.options import (
 from tokengraft.corpus.files import input_without_credentials
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.formats import load
+from tokengraft.measure.evaluate import Evaluation
 from tokengraft.measure.segments import Text
 from tokengraft.options.texts import texts_by_name
 from tokengraft.output.atomic import require_distinct, require_new
-from tokengraft.page.report import read_probe, report
+from tokengraft.page.report import report
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 
@@ -38,7 +39,6 @@ def add(commands: Commands) -> None:
     )
     for name, what in (("base", "tokenizer to compare with"), ("new", "the other tokenizer")):
         command.add_argument(name, metavar=name.upper(), help=f"{what}: folder, file, or hub name")
-    command.add_argument("--probe", type=Path, metavar="FILE", help="output of `tokengraft probe --json` to include")
     add_options(command, "report")
     command.set_defaults(run=_run)
 
@@ -47,8 +47,7 @@ def _run(options: argparse.Namespace) -> int:
     chosen = given("report", options)
     texts = texts_by_name(options.text, "--text")
     require_new(options.out, force=options.force)
-    require_distinct(input_paths([options.base, options.new, options.probe], texts.values()), options.out)
-    probe = read_probe(options.probe) if options.probe else None
+    require_distinct(input_paths([options.base, options.new], texts.values()), options.out)
     base, new = load(options.base), load(options.new)
     warn_of_spelling({options.base: base, options.new: new})
     names = [Path(source).name or source for source in (options.base, options.new)]
@@ -59,7 +58,6 @@ def _run(options: argparse.Namespace) -> int:
         out=options.out,
         title=options.title or f"{names[1]} compared with {names[0]}",
         record=request(options),
-        probe=probe,
         read_options=text_read_options_of(chosen),
         force=options.force,
     )
@@ -86,10 +84,21 @@ def base_and_new(options: argparse.Namespace, names: Iterable[str]) -> tuple[str
 
 
 def report_evaluation(
-    options: argparse.Namespace, tokenizers: Mapping[str, Tokenizer], texts: Mapping[str, Text | PretokenCounts]
+    options: argparse.Namespace,
+    tokenizers: Mapping[str, Tokenizer],
+    texts: Mapping[str, Text | PretokenCounts],
+    evaluation: Evaluation,
 ) -> None:
     """Writes the report of two tokenizers that were evaluated."""
     base, new = base_and_new(options, tokenizers)
     title = f"{new} compared with {base}"
-    report(tokenizers[base], tokenizers[new], texts, out=options.report, title=title, record=request(options))
+    report(
+        tokenizers[base],
+        tokenizers[new],
+        texts,
+        out=options.report,
+        title=title,
+        record=request(options),
+        bits=evaluation if options.bits else None,
+    )
     say(f"wrote `{options.report}`", options)

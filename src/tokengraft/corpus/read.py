@@ -42,7 +42,7 @@ def input_documents(
                     skipped=skipped + len(texts) - len(short),
                 )
                 yield from short
-        except CorpusError:  # noqa: PERF203 (inputs are large)
+        except CorpusError:
             if not read_options.skip_bad:
                 raise
             totals += Totals(skipped=1)

@@ -33,11 +33,13 @@ class WordListError(OptionError):
         """New tokens that it needs, characters included."""
 
 
-class Texts(NamedTuple):
-    """What is learned on, and what must not change."""
+class Training(NamedTuple):
+    """What is learned on, what must not change, and which tokens may be made."""
 
     counts: PretokenCounts | Parity
     preserve: PretokenCounts | None
+    limits: Limits
+    character_coverage: float
 
 
 def refusal_by(tokenizer: Tokenizer, limits: Limits) -> Callable[[str], str | None]:
@@ -61,16 +63,20 @@ def refusal_by(tokenizer: Tokenizer, limits: Limits) -> Callable[[str], str | No
     return refusal
 
 
-def allowed_by(tokenizer: Tokenizer, limits: Limits) -> Callable[[str], bool] | None:
-    """A function that says whether a string may become a token; None if all may."""
-    if not limits.deny and not limits.deny_pattern:
+def allowed_by(tokenizer: Tokenizer, limits: Limits, *, runs: bool = True) -> Callable[[str], bool] | None:
+    """A function that says whether a string may become a token; None if all may.
+
+    ``runs``: whether runs of white space may, if the tokenizer is of a SentencePiece type.
+    """
+    if not limits.deny and not limits.deny_pattern and (runs or tokenizer.kind != "sentencepiece"):
         return None
     denied = frozenset(limits.deny)
     pattern = re.compile(limits.deny_pattern) if limits.deny_pattern else None
 
     def allow(string: str) -> bool:
         text = token_bytes(string, tokenizer.kind).decode(errors="replace")
-        return text not in denied and not (pattern and pattern.search(text))
+        is_run = tokenizer.kind == "sentencepiece" and not string.strip(SPACE)
+        return text not in denied and not (pattern and pattern.search(text)) and (runs or not is_run)
 
     return allow
 
@@ -139,9 +145,10 @@ def _is_known(character: str, known: set[str], tokenizer: Tokenizer) -> bool:
     return character in known or (tokenizer.byte_fallback and character.isascii())
 
 
-def provenance_of(tokenizer: Tokenizer, texts: Texts) -> FrozenDict[str, object]:
+def provenance_of(
+    tokenizer: Tokenizer, counts: PretokenCounts | Parity, preserve: PretokenCounts | None
+) -> FrozenDict[str, object]:
     """What an extension was learned from."""
-    counts, preserve = texts
     rules, languages = rules_of(tokenizer, counts), languages_of(counts)
     provenance: dict[str, object] = {
         "tokengraft": _core.__version__,

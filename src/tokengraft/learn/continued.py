@@ -1,12 +1,9 @@
 """Continued BPE training: `extend`. The method of the paper; the training loop is in the core."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from fractions import Fraction
+from collections import Counter
+from collections.abc import Sequence
 from types import NoneType
-from typing import NamedTuple
 
-from tokengraft import _core
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import (
     CountsError,
@@ -18,24 +15,19 @@ from tokengraft.errors import (
 )
 from tokengraft.learn.allowed import (
     CHARACTER_COVERAGE,
-    UNBOUNDED,
-    Texts,
+    Training,
     WordListError,
-    allowed_by,
-    is_visible,
     may_be_added_by,
     missing_characters,
-    never_made,
     provenance_of,
-    refusal_by,
 )
-from tokengraft.learn.extension import Extension, LearnedMerge, RefusedPair
-from tokengraft.learn.include import Included, WordList, included_merges
-from tokengraft.learn.limits import Limits, Parity, languages_of, require_texts, rules_of, texts_of
+from tokengraft.learn.extension import Extension
+from tokengraft.learn.include import ListedWords, WordList, listed_words
+from tokengraft.learn.limits import Limits, Parity, all_texts, languages_of, require_texts
+from tokengraft.learn.trainer import LearnedMerges, learned_merges
 from tokengraft.learn.without_merges import extend_pieces
-from tokengraft.learn.word_merges import MergeLimits
 from tokengraft.progress import stage
-from tokengraft.tokenizer.edit import add_tokens, before_whitespace_merges, require_room, unreachable_ranks
+from tokengraft.tokenizer.edit import add_tokens, require_room
 from tokengraft.tokenizer.numbered import require_ids
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
@@ -74,8 +66,8 @@ def extend(
         preserve: The counts of text whose segmentation must not change. A pair that occurs in it is never merged, and
             a character of it is not added: every pretoken of it keeps its ids, also rare ones in the script of the
             training text, which `adapt` leaves out. ``Extension.refused`` lists the pairs that would have been merged.
-        include: Words that become tokens before anything is learned, by merges that are made for them. They and the
-            tokens in between count towards n. ``Extension.included`` has the result for every word.
+        include: Words that become tokens before anything is learned from the text, by training on them alone. They and
+            the tokens in between count towards n. ``Extension.included`` has the result for every word.
         progress: Called as tokens are learned, with (`learning`, tokens since the last call, ``n``).
 
     Raises:
@@ -99,71 +91,65 @@ def extend(
     limits, n = limits or Limits(), whole_number("n", n)
     require_extendable(tokenizer, n)
     require_texts(tokenizer, counts, preserve)
-    texts = Texts(counts, preserve)
+    words = WordList(include) if include is not None and not isinstance(include, WordList) else include  # type: ignore[arg-type]
     if tokenizer.algorithm != "BPE":
-        return extend_pieces(tokenizer, texts, n, limits, character_coverage, include, progress)
-    included = _included(tokenizer, texts, limits, include)
-    spelled = add_tokens(tokenizer, included.characters, []) if included.characters else tokenizer
+        return extend_pieces(tokenizer, Training(counts, preserve, limits, character_coverage), n, words, progress)
+    texts, listed = all_texts(counts), ListedWords()
+    if words:
+        counted = [*texts, preserve] if preserve else texts
+        listed = listed_words(tokenizer, words, limits, preserve=preserve, counted=counted)
+    spelled = add_tokens(tokenizer, listed.characters, []) if listed.characters else tokenizer
     missing = missing_characters(spelled, counts, character_coverage)
-    more_characters = tuple(filter(may_be_added_by(limits, preserve), missing))
-    characters = (*included.characters, *more_characters)
-    _require_room(n, included, characters)
-    base = included.added_to(tokenizer, more_characters)
-    for text in texts_of(counts):
+    characters = (*listed.characters, *filter(may_be_added_by(limits, preserve), missing))
+    _require_size(n, listed, characters)
+    base = tokenizer
+    if characters or listed.learned.merges:
+        base = add_tokens(tokenizer, [*characters, *listed.learned.tokens], listed.learned.pairs)
+    for text in texts:
         _require_spelled(base, text)
-    left, listed, reported = n - len(characters) - len(included.tokens), len(included.merges), 0
+    given, reported = len(characters) + len(listed.learned.tokens), 0
 
     def report(done: int) -> None:
         nonlocal reported
         if progress:
-            progress("learning", n - left + done - reported, n)
-        reported = n - left + done
+            progress("learning", given + done - reported, n)
+        reported = given + done
 
-    learned = _learn(base, texts, left, limits, report if progress else None) if left > 0 else _Learned()
+    learned = LearnedMerges()
+    if given < n:
+        learned = learned_merges(
+            base, counts, n - given, limits, preserve=preserve, progress=report if progress else None
+        )
+    # How often each merge of the list applies in the text.
+    uses = Counter[int]()
+    for text in languages_of(counts) if listed.learned.merges else ():
+        uses.update(dict(text.table.tokens(base.core_model, by_merges=True, uses=True)))
+    merges = [merge._replace(frequency=uses[base.ids[merge.left + merge.right]]) for merge in listed.learned.merges]
     return Extension(
-        merges=(*included.counted(base, [text.table for text in languages_of(counts)]), *learned.merges),
+        merges=(*merges, *learned.merges),
         asked=n,
         min_count=limits.min_count,
         base_hash=tokenizer.content_hash,
-        provenance=provenance_of(tokenizer, texts),
+        provenance=provenance_of(tokenizer, counts, preserve),
         characters=characters[:n],
-        refused=tuple(pair._replace(place=listed + pair.place) for pair in learned.refused),
-        languages=("",) * listed + learned.languages if isinstance(counts, Parity) else (),
-        included=included.words,
-        list_merges=listed,
+        refused=tuple(pair._replace(place=len(merges) + pair.place) for pair in learned.refused),
+        languages=("",) * len(merges) + learned.languages if isinstance(counts, Parity) else (),
+        included=listed.words,
+        list_merges=len(merges),
     )
 
 
-def _included(tokenizer: Tokenizer, texts: Texts, limits: Limits, include: WordList | Sequence[str] | None) -> Included:
-    """The merges of a word list, if there is one."""
-    if include is None:
-        return Included()
-    words = include if isinstance(include, WordList) else WordList(include)  # type: ignore[arg-type]  # any sequence
-    pairs = preserved_pairs(tokenizer, texts.preserve) if texts.preserve else frozenset()
-    may_be_added = may_be_added_by(limits, texts.preserve)
-    return included_merges(
-        tokenizer,
-        words,
-        MergeLimits(
-            refusal=refusal_by(tokenizer, limits),
-            allow_pair=lambda left, right: (left, right) not in pairs,
-            allow_character=lambda character: is_visible(character) and may_be_added(character),
-            forbidden=frozenset(never_made(tokenizer)),
-            made_for=tuple(text.fingerprint for text in (*texts_of(texts.counts), *filter(None, [texts.preserve]))),
-        ),
-    )
-
-
-def _require_room(n: int, included: Included, characters: Sequence[str]) -> None:
+def _require_size(n: int, listed: ListedWords, characters: Sequence[str]) -> None:
     """Refuses a word list that needs more than n tokens."""
+    tokens = listed.learned.tokens
     # Characters of the text come after those of the words, and before merges.
-    needed = len(characters) + len(included.tokens) if included.tokens else len(included.characters)
+    needed = len(characters) + len(tokens) if tokens else len(listed.characters)
     if needed <= n:
         return
-    n_words = len({*included.tokens} & {word.token for word in included.words})
-    of_text = len(characters) - len(included.characters)
-    parts = [f"{n_words:,} words", f"{len(included.tokens) - n_words:,} tokens in between"]
-    parts += [f"{len(included.characters):,} characters"] * bool(included.characters)
+    n_words = len({*tokens} & {word.token for word in listed.words})
+    of_text = len(characters) - len(listed.characters)
+    parts = [f"{n_words:,} words", f"{len(tokens) - n_words:,} tokens in between"]
+    parts += [f"{len(listed.characters):,} characters"] * bool(listed.characters)
     parts += [f"{of_text:,} missing characters of the text"] * bool(of_text)
     lower = "; `tokengraft extend --character-coverage` with a lower share adds fewer characters" if of_text else ""
     raise WordListError(
@@ -172,12 +158,6 @@ def _require_room(n: int, included: Included, characters: Sequence[str]) -> None
         hint=f"pass --add {needed} or more, or a shorter list{lower}",
         needed=needed,
     )
-
-
-class _Learned(NamedTuple):
-    merges: tuple[LearnedMerge, ...] = ()
-    refused: tuple[RefusedPair, ...] = ()
-    languages: tuple[str, ...] = ()
 
 
 def _require_spelled(tokenizer: Tokenizer, counts: PretokenCounts) -> None:
@@ -198,46 +178,6 @@ def _require_spelled(tokenizer: Tokenizer, counts: PretokenCounts) -> None:
         else "add them with `tokengraft extend --character-coverage 1`, give text without them, or set `unk_token` in "
         "tokenizer.json",
     )
-
-
-def _learn(
-    tokenizer: Tokenizer, texts: Texts, n: int, limits: Limits, progress: Callable[[int], object] | None
-) -> _Learned:
-    """The merges that make the next n tokens, and the pairs that were refused on the way."""
-    counts, preserve = texts
-    rules, parity = rules_of(tokenizer, counts), counts if isinstance(counts, Parity) else None
-    parallel = None
-    if parity and parity.parallel is not None and parity.reference is not None:
-        parallel = [text.table for text in parity.parallel.values()], parity.reference.table
-    merges, refused, languages = _core.extend(
-        before_whitespace_merges(tokenizer).core_model,
-        [text.table for text in languages_of(counts)],
-        n,
-        min_count=limits.min_count,
-        max_token_bytes=limits.max_token_bytes or UNBOUNDED,
-        forbidden=[*never_made(tokenizer)],
-        # Runs of white space are never learned: they merge last, after any merge that would use them.
-        rules=replace(rules, allow_whitespace_only_pieces=False) if rules else None,
-        unreachable_ranks=[(string, *rank) for string, rank in unreachable_ranks(tokenizer).items()],
-        max_candidates=4 * n + 1000,  # measured: a quarter quicker than keeping all of a million pairs
-        allow=allowed_by(tokenizer, limits),
-        scripts=list(limits.script_names) if limits.scripts else None,
-        preserved=preserve.table if preserve else None,
-        parallel=parallel,
-        max_share=Fraction(str(parity.max_share)).as_integer_ratio() if parity else (1, 1),
-        progress=progress,
-    )
-    return _Learned(
-        tuple(LearnedMerge(*merge) for merge in merges),
-        tuple(RefusedPair(*pair) for pair in refused),
-        tuple(parity.languages[language] for language in languages) if parity else (),
-    )
-
-
-def preserved_pairs(tokenizer: Tokenizer, preserve: PretokenCounts) -> frozenset[tuple[str, str]]:
-    """The pairs of neighbouring tokens in preserved text, which must not be merged."""
-    preserve.require(tokenizer)
-    return frozenset(_core.pairs(before_whitespace_merges(tokenizer).core_model, preserve.table))
 
 
 def require_extendable(tokenizer: Tokenizer, n: int, *, removed: int = 0) -> None:

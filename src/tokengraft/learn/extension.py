@@ -147,6 +147,7 @@ class Extension(EditResult):
         end = (made.index(size) if size in made else 0) if n <= len(self) else len(self.merges)
         asked = min(self.asked, n) if n >= 0 else size
         gone = {merge.left + merge.right for merge in self.merges[end : self.list_merges]} | {*self.characters[size:]}
+        cut = "the extension was cut before it"
         return replace(
             self,
             merges=self.merges[:end],
@@ -157,7 +158,9 @@ class Extension(EditResult):
             refused=tuple(pair for pair in self.refused if pair.place < end or n > len(self)),
             languages=self.languages[:end],
             list_merges=min(end, self.list_merges),
-            included=tuple(_without(word, gone) for word in self.included),
+            included=tuple(
+                IncludedWord(word.word, None, cut) if word.token in gone else word for word in self.included
+            ),
         )
 
     def _shown(self) -> dict[str, Any]:
@@ -225,8 +228,3 @@ def _rows(kind: type[_Row], rows: Any) -> tuple[_Row, ...]:
         if len(row) != len(types) or not all(map(isinstance, row, types)):
             raise TypeError(f"{row!r} is not a {kind.__name__}")
     return tuple(kind(*row) for row in rows)
-
-
-def _without(word: IncludedWord, gone: set[str]) -> IncludedWord:
-    """A word after an extension was cut, given the tokens that are gone."""
-    return IncludedWord(word.word, None, "the extension was cut before it") if word.token in gone else word

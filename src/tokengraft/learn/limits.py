@@ -61,21 +61,18 @@ class Limits:
         names = {_loose(name): long for long, short in _core.script_properties() for name in (long, short)}
         for name in self.scripts:
             if _loose(name) not in names:
-                raise _unknown_script(name, names)
+                matches = get_close_matches(_loose(name), names, n=5, cutoff=0.5)
+                close = list(dict.fromkeys(names[match] for match in matches)) or ["Latin", "Arabic", "Devanagari"]
+                raise OptionError(
+                    f"there is no Unicode script {name!r}; names like it: {', '.join(close)}",
+                    hint=f"pass --scripts {close[0]}",
+                )
         return tuple(sorted({names[_loose(name)] for name in self.scripts}))
 
 
 def _loose(name: str) -> str:
     """A name as Unicode compares names: without case, spaces, hyphens and underscores."""
     return re.sub(r"[\s_-]", "", name).lower()
-
-
-def _unknown_script(name: str, names: dict[str, str]) -> OptionError:
-    matches = get_close_matches(_loose(name), names, n=5, cutoff=0.5)
-    close = list(dict.fromkeys(names[match] for match in matches)) or ["Latin", "Arabic", "Devanagari"]
-    return OptionError(
-        f"there is no Unicode script {name!r}; names like it: {', '.join(close)}", hint=f"pass --scripts {close[0]}"
-    )
 
 
 @shown
@@ -185,7 +182,7 @@ def languages_of(counts: PretokenCounts | Parity) -> list[PretokenCounts]:
     return list(counts.counts.values()) if isinstance(counts, Parity) else [counts]
 
 
-def texts_of(counts: PretokenCounts | Parity) -> list[PretokenCounts]:
+def all_texts(counts: PretokenCounts | Parity) -> list[PretokenCounts]:
     """All texts: those that tokens are learned on, and those that languages are compared by."""
     return [text for _, text in _named(counts, None)]
 

@@ -18,7 +18,6 @@ from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import CountsError, OptionError, UnsupportedTokenizerError, require_type, whole_number
 from tokengraft.learn.allowed import missing_characters
 from tokengraft.learn.continued import extend
-from tokengraft.learn.word_merges import completions, left_to_right
 from tokengraft.progress import stage
 from tokengraft.tokenizer.edit import add_tokens, free_ids, remove_tokens, unreachable_ranks
 from tokengraft.tokenizer.kind import SPACE, token_bytes
@@ -192,8 +191,11 @@ def _of_two_pieces(tokenizer: Tokenizer, tokens: Sequence[str]) -> Tokenizer:
     merges = list[Pair]()
     for token in tokens[len(characters) :]:
         left, right = base_pieces(spelled, token) or ("", "")
-        merges += [*completions(token, unreachable, usable.__contains__), (left, right)]
         usable.add(token)
+        for each in unreachable:  # with a SentencePiece model, it also completes tokens that could not be reached
+            pairs = ((token, each.removeprefix(token)), (each.removesuffix(token), token))
+            merges += dict.fromkeys(pair for pair in pairs if "".join(pair) == each and usable.issuperset(pair))
+        merges.append((left, right))
     return add_tokens(tokenizer, tokens, merges)
 
 
@@ -202,7 +204,8 @@ def _scaffolded(tokenizer: Tokenizer, donation: Donation, n: int) -> Tokenizer:
     characters = donation.characters[:n]
     spelled = _with_characters(tokenizer, characters)
     new, merges = dict.fromkeys(characters), dict[Pair, None]()
-    for left, right in (pair for token in donation.tokens for pair in left_to_right(base_pieces(spelled, token) or [])):
+    segmented = (base_pieces(spelled, token) or [] for token in donation.tokens)
+    for left, right in (("".join(pieces[:at]), pieces[at]) for pieces in segmented for at in range(1, len(pieces))):
         if left + right not in spelled.ids and left + right not in new:
             if len(new) == n:
                 break

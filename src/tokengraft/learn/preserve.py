@@ -12,6 +12,7 @@ import numpy as np
 
 from tokengraft import _core
 from tokengraft.counts.pretoken_counts import PretokenCounts
+from tokengraft.counts.scripts import RARE, letters_of, written_in
 from tokengraft.errors import OptionError, require_type
 from tokengraft.learn.allowed import CHARACTER_COVERAGE, WordListError
 from tokengraft.learn.continued import extend
@@ -21,11 +22,8 @@ from tokengraft.learn.limits import Limits, Parity, languages_of
 from tokengraft.representation import FrozenDict, shown
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
-RARE = Fraction(1, 100)
-"""A text is not written in a script that has a smaller share of its letters."""
 LEAST_GAIN = Fraction(1, 10)
 """Preserving text must leave this share of the gain that is possible without it."""
-_NO_SCRIPT = frozenset(("Common", "Inherited", "Unknown"))
 
 
 @dataclass(frozen=True)
@@ -107,23 +105,6 @@ def _split(
     if not mask.any():
         return text, None, ()
     return _rows(text, ~mask), _rows(text, mask), tuple(rare)
-
-
-def letters_of(text: PretokenCounts) -> tuple[dict[str, str], Counter[str]]:
-    """The script of every character of a text that has one, and how many letters of each script the text has."""
-    characters = dict(text.table.characters())
-    named = zip(characters, _core.scripts([*characters]), strict=True)
-    script_of = {character: name for character, (name,) in named if name not in _NO_SCRIPT}
-    letters = Counter[str]()
-    for character, name in script_of.items():
-        letters[name] += characters[character]
-    return script_of, letters
-
-
-def written_in(letters: Counter[str]) -> set[str]:
-    """The scripts that a text is written in, by the numbers of its letters."""
-    most = {name for name, _ in letters.most_common(1)}
-    return most | {name for name, number in letters.items() if number >= RARE * letters.total()}
 
 
 def _rows(text: PretokenCounts, mask: "np.ndarray[Any, np.dtype[np.bool_]]") -> PretokenCounts:

@@ -1,13 +1,12 @@
 """Extension of models without merges: Unigram and WordPiece. The training loop is in the core."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tokengraft import _core
 from tokengraft.errors import Progress, UnsupportedTokenizerError, printable
 from tokengraft.learn.allowed import (
     UNBOUNDED,
-    Texts,
+    Training,
     WordListError,
     allowed_by,
     may_be_added_by,
@@ -17,31 +16,25 @@ from tokengraft.learn.allowed import (
     refusal_by,
 )
 from tokengraft.learn.extension import Extension, IncludedWord, LearnedMerge, RefusedPair
+from tokengraft.learn.forms import forms_of
 from tokengraft.learn.include import WordList
 from tokengraft.learn.limits import Limits, Parity, rules_of
-from tokengraft.learn.word_merges import forms_of
 from tokengraft.tokenizer.kind import CONTINUATION
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 
 def extend_pieces(
-    tokenizer: Tokenizer,
-    texts: Texts,
-    n: int,
-    limits: Limits,
-    character_coverage: float,
-    include: WordList | Sequence[str] | None,
-    progress: Progress | None,
+    tokenizer: Tokenizer, training: Training, n: int, words: WordList | None, progress: Progress | None
 ) -> Extension:
     """The extension of a Unigram or WordPiece model."""
-    counts, preserve = texts
+    counts, preserve, limits, character_coverage = training
     if isinstance(counts, Parity):
         raise UnsupportedTokenizerError(
             f"the tokenizer is {tokenizer.algorithm}, and languages are balanced for BPE only",
             hint="count all texts together, or leave out --balance parity",
         )
-    words = _listed_words(tokenizer, limits, include)
-    strings = list(dict.fromkeys(word.token for word in words if word.token and word.token not in tokenizer.ids))
+    included = _included(tokenizer, words, limits) if words else ()
+    strings = list(dict.fromkeys(word.token for word in included if word.token and word.token not in tokenizer.ids))
     may_be_added = may_be_added_by(limits, preserve)
     missing = missing_characters(tokenizer, counts, character_coverage)
     characters = [form for form in missing if may_be_added(form.removeprefix(CONTINUATION)) and form not in strings]
@@ -76,17 +69,29 @@ def extend_pieces(
         progress=report if progress else None,
     )
     scores = {token: score for token, score in zip(given, found, strict=False) if score is not None}
-    listed = [_listed_merge(tokenizer, string) for string in strings if string in scores]
+    listed = list[LearnedMerge]()
+    for string in (string for string in strings if string in scores):
+        # A word has no merge: it is recorded as the token of the tokenizer that it begins with, and the rest.
+        first = tokenizer.strings[tokenizer.core_model.encode(string)[0]]
+        left = first if string.startswith(first) else string[:1]
+        listed.append(LearnedMerge(left, string[len(left) :], 0, True))
+    lost = "its token would change text that must not change, or would be unreachable"
+    included = tuple(
+        word
+        if word.token is None or word.token in scores or word.token in tokenizer.ids
+        else IncludedWord(word.word, None, lost)
+        for word in included
+    )
     extension = Extension(
         merges=(*listed, *(LearnedMerge(left, right, count, True) for left, right, count, _ in learned)),
         asked=n,
         min_count=limits.min_count,
         base_hash=tokenizer.content_hash,
-        provenance=provenance_of(tokenizer, texts),
+        provenance=provenance_of(tokenizer, counts, preserve),
         characters=tuple(character for character in characters if character in scores),
         scores=(*scores.values(), *(score for *_, score in learned)) if tokenizer.scores else (),
         refused=tuple(RefusedPair(*pair[:3], place=len(listed) + pair[3]) for pair in refused),
-        included=tuple(_as_added(word, tokenizer, scores) for word in words),
+        included=included,
         list_merges=len(listed),
     )
     if not listed:
@@ -98,13 +103,8 @@ def extend_pieces(
     return replace(extension, merges=(*counted, *extension.merges[len(listed) :]))
 
 
-def _listed_words(
-    tokenizer: Tokenizer, limits: Limits, include: WordList | Sequence[str] | None
-) -> tuple[IncludedWord, ...]:
+def _included(tokenizer: Tokenizer, words: WordList, limits: Limits) -> tuple[IncludedWord, ...]:
     """The forms of the words of a list; those that cannot become tokens with the reason."""
-    if include is None:
-        return ()
-    words = include if isinstance(include, WordList) else WordList(include)  # type: ignore[arg-type]  # any sequence
     refusal, forbidden, found = refusal_by(tokenizer, limits), frozenset(never_made(tokenizer)), list[IncludedWord]()
     for word in words.words:
         for form in forms_of(tokenizer, word, exact=words.exact):
@@ -115,17 +115,3 @@ def _listed_words(
                 reason = refusal(form.string)
             found.append(IncludedWord(word, None if reason else form.string, printable(reason) if reason else None))
     return tuple(dict.fromkeys(found))
-
-
-def _listed_merge(tokenizer: Tokenizer, string: str) -> LearnedMerge:
-    """A word of a list as the first token of the tokenizer that it begins with, and the rest."""
-    first = tokenizer.strings[tokenizer.core_model.encode(string)[0]]
-    left = first if string.startswith(first) else string[:1]
-    return LearnedMerge(left, string[len(left) :], 0, True)
-
-
-def _as_added(word: IncludedWord, tokenizer: Tokenizer, scores: Mapping[str, float]) -> IncludedWord:
-    """A word after its token was added, or not."""
-    if word.token is None or word.token in scores or word.token in tokenizer.ids:
-        return word
-    return IncludedWord(word.word, None, "its token would change text that must not change, or would be unreachable")

@@ -3,6 +3,6 @@
 from tokengraft.measure.choose_size import SizeChoice, SizeOptions, choose_size
 from tokengraft.measure.compare import Comparison
 from tokengraft.measure.evaluate import Score
-from tokengraft.measure.sizes import Curve, Curves, curve, curves
+from tokengraft.measure.sizes import Curve, curve
 
-__all__ = ["Comparison", "Curve", "Curves", "Score", "SizeChoice", "SizeOptions", "choose_size", "curve", "curves"]
+__all__ = ["Comparison", "Curve", "Score", "SizeChoice", "SizeOptions", "choose_size", "curve"]

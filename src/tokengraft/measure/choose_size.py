@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from types import NoneType
 from typing import Any
 
 from tokengraft.corpus.open import Corpus
@@ -10,7 +11,7 @@ from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import CountsError, OptionError, number, positive, require_type
 from tokengraft.learn.extension import Extension
 from tokengraft.measure.segments import Text, open_text
-from tokengraft.measure.sizes import Curve, knee_of, measured_curve, rare_share, support
+from tokengraft.measure.sizes import Curve, curve_of_extension, knee_of, rare_share, support
 from tokengraft.progress import stage
 from tokengraft.representation import Table, set_fields, shown
 from tokengraft.tokenizer.edit import require_base
@@ -64,11 +65,12 @@ class SizeOptions:
     min_support: int = MIN_SUPPORT
     """A token is rare if it occurs less often in the training text."""
     multiple: int = 1
-    """The size is a multiple of this."""
+    """The size is a multiple of this. If fewer tokens than that are learned or supported, it has no effect."""
     min_size: int = 1
-    """No smaller size is chosen."""
+    """No smaller size is chosen, such as the number of tokens of a word list. It need not be supported."""
     training_text: int | None = None
-    """Bytes of target text that the model will be trained on; by default the text that was counted."""
+    """Bytes of target text that the model will be trained on; by default the text that was counted. Several passes over
+    a text count once."""
 
     def __post_init__(self) -> None:
         set_fields(self, positive, "min_support", "multiple", "min_size", "training_text")
@@ -94,12 +96,8 @@ def choose_size(
     extension: Extension,
     counts: PretokenCounts,
     text: Text | PretokenCounts | Corpus,
+    options: SizeOptions | None = None,
     *,
-    max_rare: float = MAX_RARE,
-    min_support: int = MIN_SUPPORT,
-    multiple: int = 1,
-    min_size: int = 1,
-    training_text: int | None = None,
     read_options: ReadOptions | None = None,
 ) -> SizeChoice:
     """How many tokens of an extension to add: the knee of its curve, or fewer if too many tokens would be rare.
@@ -125,12 +123,7 @@ def choose_size(
         counts: The text that they were learned from. If it is weighted, so are the occurrences, and ``training_text``
             is refused.
         text: Held-out text: whatever `count` reads, a `Text`, or counts of the same pipeline.
-        max_rare: At most this share of the new tokens may be rare.
-        min_support: A token is rare if it occurs less often than this.
-        multiple: The size is a multiple of this. If fewer tokens than that are learned or supported, it has no effect.
-        min_size: No smaller size is chosen, such as the number of tokens of a word list. It need not be supported.
-        training_text: Bytes of text like ``counts`` that the model will be trained on; by default those of ``counts``.
-            Several passes over a text count once.
+        options: What is rare, and which sizes may be chosen.
         read_options: How to read the held-out text; by default text files have one document per line.
 
     Raises:
@@ -150,20 +143,53 @@ def choose_size(
         12 new tokens: the knee of the curve is beyond 16,
         but beyond 12 more than 25 % of the new tokens occur fewer than 100 times
     """
-    options = SizeOptions(max_rare, min_support, multiple, min_size, training_text)
     require_type("extension", extension, Extension)
+    require_type("options", options, SizeOptions, NoneType)
+    options = options or SizeOptions()
     require_type("counts", counts, PretokenCounts)
     require_base(tokenizer, extension.base_hash, what="extension")
-    _require_tokens(extension, options)
+    if not len(extension):
+        refused = f": {len(extension.refused):,} candidates were refused because they occur in the preserved text"
+        raise CountsError(
+            f"the extension has no tokens{refused * bool(extension.refused)}, so there is no size to choose",
+            hint="preserve less text" if extension.refused else "give more text, or lower --min-count",
+        )
+    if len(extension) < options.min_size:
+        raise OptionError(
+            f"the extension has {len(extension):,} tokens, and at least {options.min_size:,} are asked for",
+            hint="learn more tokens: --max-add",
+        )
     measured = open_text("text", text, read_options)
     sizes = grid(len(extension), options.multiple, options.min_size)
-    occurrences = support(tokenizer, extension, counts, training_text)
-
-    def rare_at(size: int) -> float:
-        return rare_share(occurrences(size), min_support) or 0.0
-
-    curve = measured_curve(tokenizer, extension, occurrences, measured, sizes)
-    return _choice(curve, supported_size(sizes, rare_at, options), sizes, options)
+    occurrences = support(tokenizer, extension, counts, options.training_text)
+    curve = curve_of_extension(tokenizer, extension, occurrences, measured, sizes)
+    supported = supported_size(sizes, lambda size: rare_share(occurrences(size), options.min_support) or 0.0, options)
+    smallest = sizes[0] if options.min_size > 1 else 0
+    knee = knee_of([point for point in curve.points if point.tokens >= smallest])
+    if options.min_size == 1 and not supported:
+        raise CountsError(
+            f"at every size, {options.limit}{'' if options.training_text else ' in the text'}: it is too little to "
+            "choose a size",
+            hint="give more text, pass --add with a number, lower --min-support or raise --max-rare",
+        )
+    if knee == 0:
+        first = curve.points[1]
+        raise CountsError(
+            f"the first {first.tokens:,} new tokens change bytes per token of the held-out text by {first.gain:+.1%}: "
+            "less than 1 % for 1,000 tokens, so no size is worth its cost",
+            hint="give held-out text like the text that was learned from, or pass --add with a number",
+        )
+    size = max(min(supported, sizes[-1] if knee is None else knee), smallest)
+    at_knee = f"the knee of the curve is at {knee:,}" if knee else f"the knee of the curve is beyond {sizes[-1]:,}"
+    if supported < size:
+        reason = f"{size:,} new tokens, the fewest that were allowed, although {options.limit}"
+    elif size == knee:
+        reason = f"{size:,} new tokens, the knee of the curve: 1,000 more gain less than 1 %"
+    elif supported < sizes[-1]:
+        reason = f"{size:,} new tokens: {at_knee}, but beyond {size:,} {options.limit}"
+    else:
+        reason = f"{size:,} new tokens, all that were learned: the knee of the curve is beyond them"
+    return SizeChoice(size, knee, supported, reason, curve)
 
 
 def rare_warning(expected: Sequence[int], training_text: int | None = None) -> str | None:
@@ -186,20 +212,6 @@ def rare_warning(expected: Sequence[int], training_text: int | None = None) -> s
 def _where(training_text: int | None) -> str:
     """In which text tokens are rare."""
     return f"in {training_text:,} bytes of training text" if training_text else "in the text"
-
-
-def _require_tokens(extension: Extension, options: SizeOptions) -> None:
-    if not len(extension):
-        refused = f": {len(extension.refused):,} candidates were refused because they occur in the preserved text"
-        raise CountsError(
-            f"the extension has no tokens{refused * bool(extension.refused)}, so there is no size to choose",
-            hint="preserve less text" if extension.refused else "give more text, or lower --min-count",
-        )
-    if len(extension) < options.min_size:
-        raise OptionError(
-            f"the extension has {len(extension):,} tokens, and at least {options.min_size:,} are asked for",
-            hint="learn more tokens: --max-add",
-        )
 
 
 def grid(largest: int, multiple: int, smallest: int = 1) -> list[int]:
@@ -257,40 +269,3 @@ def _search(within: int, beyond: int, multiple: int, rare_at: Callable[[int], fl
         else:
             last = middle
     return between[first - 1] if first else within
-
-
-def _choice(curve: Curve, supported: int, sizes: Sequence[int], options: SizeOptions) -> SizeChoice:
-    """The smaller of knee and supported size, but at least the smallest size that was asked for."""
-    smallest = sizes[0] if options.min_size > 1 else 0
-    knee = knee_of([point for point in curve.points if point.tokens >= smallest])
-    _require_choice(curve, supported, knee, options)
-    size = max(min(supported, sizes[-1] if knee is None else knee), smallest)
-    return SizeChoice(size, knee, supported, _reason(size, knee, supported, sizes, options), curve)
-
-
-def _require_choice(curve: Curve, supported: int, knee: int | None, options: SizeOptions) -> None:
-    if options.min_size == 1 and not supported:
-        raise CountsError(
-            f"at every size, {options.limit}{'' if options.training_text else ' in the text'}: it is too little to "
-            "choose a size",
-            hint="give more text, pass --add with a number, lower --min-support or raise --max-rare",
-        )
-    if knee == 0:
-        first = curve.points[1]
-        raise CountsError(
-            f"the first {first.tokens:,} new tokens change bytes per token of the held-out text by {first.gain:+.1%}: "
-            "less than 1 % for 1,000 tokens, so no size is worth its cost",
-            hint="give held-out text like the text that was learned from, or pass --add with a number",
-        )
-
-
-def _reason(size: int, knee: int | None, supported: int, sizes: Sequence[int], options: SizeOptions) -> str:
-    """Why this size was chosen, in one sentence."""
-    at_knee = f"the knee of the curve is at {knee:,}" if knee else f"the knee of the curve is beyond {sizes[-1]:,}"
-    if supported < size:
-        return f"{size:,} new tokens, the fewest that were allowed, although {options.limit}"
-    if size == knee:
-        return f"{size:,} new tokens, the knee of the curve: 1,000 more gain less than 1 %"
-    if supported < sizes[-1]:
-        return f"{size:,} new tokens: {at_knee}, but beyond {size:,} {options.limit}"
-    return f"{size:,} new tokens, all that were learned: the knee of the curve is beyond them"

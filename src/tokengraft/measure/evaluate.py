@@ -14,7 +14,7 @@ from tokengraft import _core
 from tokengraft.corpus.open import Corpus
 from tokengraft.corpus.options import ReadOptions
 from tokengraft.counts.pretoken_counts import PretokenCounts
-from tokengraft.errors import CountsError, OptionError, require_type
+from tokengraft.errors import CountsError, OptionError, Progress, require_type
 from tokengraft.formats.sources import load
 from tokengraft.measure.metrics import (
     LONGEST_DIFFERENCE,
@@ -23,7 +23,7 @@ from tokengraft.measure.metrics import (
     share,
     used_share,
 )
-from tokengraft.measure.segments import Text, TokenTotals, batches, lost_bytes, stream_text, text_warnings
+from tokengraft.measure.segments import Text, TokenTotals, batches, lost_bytes, open_text, stream_text, text_warnings
 from tokengraft.progress import stage
 from tokengraft.representation import Table, aligned, sentences, short, shown
 from tokengraft.tokenizer.kind import token_bytes
@@ -68,6 +68,14 @@ class Score:
     worst_edit_distance: float | None = None
     added_used: float | None = None
     """Against the base: share of the new tokens that occur in the text."""
+    bits_per_byte: float | None = None
+    """Of the model, if models were scored: fewer is better, whatever the tokenizer."""
+    bits_change: float | None = None
+    """Against the base: relative change of bits per byte."""
+    new_bits_per_byte: float | None = None
+    """Bits per byte of the tokens that the base lacks."""
+    kept_bits_per_byte: float | None = None
+    """Bits per byte of all other tokens."""
     dropped_bytes: int = 0
     """Bytes of characters that the tokenizer drops or replaces by its unknown token. They are included in
     ``bytes``, but not in any measure by bytes or characters."""
@@ -106,9 +114,14 @@ class Evaluation:
             "base": self.base,
             "notes": list(self.notes),
             "warnings": list(self.warnings),
-            "scores": [asdict(score) for score in self.scores],
-            "averages": [asdict(score) for score in self.averages()],
+            "scores": [self._data(score) for score in self.scores],
+            "averages": [self._data(score) for score in self.averages()],
         }
+
+    def _data(self, score: Score) -> dict[str, Any]:
+        """A score as data, without the measures of models if only tokenizers were measured."""
+        has_bits = any(score.bits_per_byte is not None for score in self.scores)
+        return {name: value for name, value in asdict(score).items() if has_bits or name not in BITS}
 
     def to_json(self) -> str:
         """The scores as JSON."""
@@ -117,9 +130,10 @@ class Evaluation:
     def to_csv(self) -> str:
         """The scores as CSV, one row for each tokenizer and text."""
         out = io.StringIO()
-        writer = csv.DictWriter(out, [field.name for field in fields(Score)])
+        rows = [self._data(score) for score in self.scores]
+        writer = csv.DictWriter(out, [*rows[0]])
         writer.writeheader()
-        writer.writerows(asdict(score) for score in self.scores)
+        writer.writerows(rows)
         return out.getvalue()
 
     def table(self, *, wide: bool = True) -> tuple[list[str], list[list[str]]]:
@@ -143,8 +157,12 @@ class Evaluation:
             before, after = self[self.base or "", text], self[self._other or "", text]
             rates = f"{_shown(before.bytes_per_token, '.3f')} → {_shown(after.bytes_per_token, '.3f')}"
             more = [_shown(after.exact_match, ".1%"), _shown(after.added_used, ".1%")]
-            rows.append([text, rates, changed(before.tokens, after.tokens), *more])
-        return ["text", "bytes/token", "tokens", "same", "new used"], rows
+            of_models = ["", ""]
+            if before.bits_per_byte is not None:
+                of_models = [f"{before.bits_per_byte:.3f} → {_shown(after.bits_per_byte, '.3f')}"]
+                of_models.append(_shown(after.bits_change, "+.1%"))
+            rows.append([text, rates, changed(before.tokens, after.tokens), *more, *of_models])
+        return ["text", "bytes/token", "tokens", "same", "new used", "bits/byte", "bits"], rows
 
     def _measures(self, *, wide: bool) -> tuple[list[str], list[list[str]]]:
         columns = _COLUMNS if wide else [column for column in _COLUMNS if column[1] in _MAIN]
@@ -185,9 +203,12 @@ LEGEND = {
     "gain": "change of bytes/token",
     "same": "documents with unchanged tokens",
     "new used": "new tokens that occur in the text",
+    "bits/byte": "of the model, fewer is better",
 }
 """What the columns of the short table mean."""
-_MAIN = ("tokenizer", "text", "bytes_per_token", "tokens_per_word", "gain", "exact_match", "added_used")
+BITS = ("bits_per_byte", "bits_change", "new_bits_per_byte", "kept_bits_per_byte")
+"""The measures of models."""
+_MAIN = ("tokenizer", "text", "bytes_per_token", "tokens_per_word", "gain", "exact_match", "added_used", *BITS[:2])
 _COLUMNS = (
     ("tokenizer", "tokenizer", ""),
     ("text", "text", ""),
@@ -203,6 +224,10 @@ _COLUMNS = (
     ("same", "exact_match", ".1%"),
     ("edits", "edit_distance", ".3f"),
     ("new used", "added_used", ".1%"),
+    ("bits/byte", "bits_per_byte", ".3f"),
+    ("bits", "bits_change", "+.1%"),
+    ("new", "new_bits_per_byte", ".3f"),
+    ("kept", "kept_bits_per_byte", ".3f"),
 )
 
 
@@ -229,20 +254,30 @@ Texts = Mapping[str, PretokenCounts | Text | Corpus]
 
 @stage("measuring tokenizers")
 def evaluate(
-    tokenizers: Tokenizers, texts: Texts, *, base: str | None = None, read_options: ReadOptions | None = None
+    tokenizers: Tokenizers,
+    texts: Texts,
+    *,
+    base: str | None = None,
+    bits: bool = False,
+    read_options: ReadOptions | None = None,
+    progress: Progress | None = None,
 ) -> Evaluation:
-    """Scores of every tokenizer on every text.
+    """Scores of every tokenizer on every text, and of models with ``bits``.
 
     Args:
         tokenizers: By name: tokenizers, or whatever `load` reads.
         texts: By name: whatever `count` reads, `PretokenCounts`, or a file of them. Counts give all measures except
             those that compare documents, and only for tokenizers with their pipeline.
         base: The tokenizer to compare the others with; by default the first, if there are several.
+        bits: Also run the models and give their bits per byte, which can be compared across vocabularies, as loss per
+            token cannot. All of ``tokenizers`` must be folders with weights, and no text may be counts. Needs torch.
         read_options: How to read the texts; by default text files have one document per line.
+        progress: Called with the bytes that models were scored on.
 
     Raises:
-        OptionError: There are no tokenizers or texts, the base does not exist, or ``read_options`` is given and all
-            texts are counts.
+        OptionError: There are no tokenizers or texts, the base does not exist, ``read_options`` is given and all
+            texts are counts, or ``bits`` is asked for without models.
+        CheckpointError: A model cannot be loaded or run.
         CorpusError: A text is empty or cannot be read.
         CountsError: Counts were made for another pipeline.
 
@@ -261,6 +296,9 @@ def evaluate(
     chosen = base if base is not None else next(iter(loaded)) if len(loaded) > 1 else None
     if chosen is not None and chosen not in loaded:
         raise OptionError(f"there is no tokenizer {chosen!r}", hint=f"the base is one of {', '.join(loaded)}")
+    if bits:
+        texts = {name: open_text(name, source, read_options) for name, source in texts.items()}
+        _require_models(tokenizers, texts)
     opened = {name: stream_text(name, source, read_options) for name, source in texts.items()}
     if read_options and all(isinstance(text, PretokenCounts) for text in opened.values()):
         raise OptionError(
@@ -279,7 +317,45 @@ def evaluate(
             scores.append(replace(score, gain=gain))
     warnings = tuple(warning for name, text in opened.items() for warning in text_warnings(name, text))
     ordered = sorted(scores, key=lambda score: [*loaded].index(score.tokenizer))
+    if bits:
+        first = {chosen: tokenizers[chosen]} if chosen is not None else {}
+        ordered = [*_with_bits(ordered, first | dict(tokenizers), texts, progress)]
     return Evaluation(tuple(ordered), chosen, (*_notes(ordered, unmeasured),), warnings)
+
+
+def _require_models(tokenizers: Tokenizers, texts: Texts) -> None:
+    """Refuses to score tokenizers without weights, and counts."""
+    from tokengraft.checkpoint.layout import has_weights
+
+    for name, source in tokenizers.items():
+        if not isinstance(source, str | os.PathLike) or not has_weights(source):
+            raise OptionError(
+                f"--bits runs models, and {name!r} is not a folder with weights",
+                hint="leave out --bits, or pass folders of models",
+            )
+    counts = next((name for name, text in texts.items() if isinstance(text, PretokenCounts)), None)
+    if counts is not None:
+        raise OptionError(f"--bits reads text, and {counts!r} is counts", hint="pass text")
+
+
+def _with_bits(
+    scores: Iterable[Score], models: Mapping[str, Any], texts: Mapping[str, Any], progress: Progress | None
+) -> Iterator[Score]:
+    """The scores with the bits per byte of models, the base first."""
+    from tokengraft.measure.bits import score_models
+
+    found = score_models(models, texts, progress=progress)
+    for score in scores:
+        every, new = found[score.tokenizer, score.text]
+        first = found[next(iter(models)), score.text][0].bits
+        kept = every.bytes - new.bytes
+        yield replace(
+            score,
+            bits_per_byte=every.bits / every.bytes,
+            bits_change=every.bits / first - 1 if first and score.tokenizer != next(iter(models)) else None,
+            new_bits_per_byte=share(new.bits, new.bytes),
+            kept_bits_per_byte=share(every.bits - new.bits, kept) if new.bytes and kept > 0 else None,
+        )
 
 
 def _notes(scores: Sequence[Score], unmeasured: Mapping[tuple[str, str], int]) -> Iterator[str]:

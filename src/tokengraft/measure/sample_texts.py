@@ -42,7 +42,7 @@ class SampleChange(NamedTuple):
 
 
 @cache
-def sample_texts() -> dict[str, str]:
+def built_in_texts() -> dict[str, str]:
     """The sample texts by name."""
     content = resources.files("tokengraft.measure").joinpath("sample_texts.txt").read_text(encoding="utf-8")
     _, *parts = re.split(r"^=== (.+) ===\n", content, flags=re.MULTILINE)
@@ -51,7 +51,7 @@ def sample_texts() -> dict[str, str]:
 
 def sample_changes(base: Tokenizer, new: Tokenizer) -> tuple[SampleChange, ...]:
     """The tokens that two tokenizers need for each sample text, the largest increase first."""
-    texts = sample_texts()
+    texts = built_in_texts()
     before, after = (tokenizer.encode_batch([*texts.values()]) for tokenizer in (base, new))
     lengths = zip(texts, map(len, before), map(len, after), strict=True)
     return tuple(sorted((SampleChange(*each) for each in lengths), key=lambda each: -each.change))

@@ -1,8 +1,7 @@
 """Extensions by number of new tokens, from one training run: bytes per token of held-out text, and rare tokens.
 
-`curve` measures one text and finds the knee, `curves` compares several languages. `support` is how often each new token
-occurs in the text that it was learned from. A token that occurs rarely is rarely trained: its embedding row stays close
-to what it was initialised with.
+`curve` measures a text and finds the knee. `support` is how often each new token occurs in the text that it was learned
+from. A token that occurs rarely is rarely trained: its embedding row stays close to what it was initialised with.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,8 +21,7 @@ from tokengraft.learn.limits import Limits
 from tokengraft.measure.metrics import share
 from tokengraft.measure.segments import Text, lost_bytes, open_text, text_warnings, token_totals
 from tokengraft.progress import stage
-from tokengraft.representation import FrozenDict, Table, sentences, shown
-from tokengraft.tokenizer.edit import require_base
+from tokengraft.representation import Table, sentences, shown
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 KNEE = 0.01
@@ -119,49 +117,6 @@ def curve(
     require_type("tokenizer", tokenizer, Tokenizer)
     require_type("counts", counts, PretokenCounts)
     rows_width = positive("rows_width", rows_width) if rows_width else None
-    wanted = _checked_sizes(sizes)
-    measured = open_text("text", text, read_options)
-    extension = extend(tokenizer, counts, wanted[-1], limits=limits)
-    return curve_of_extension(tokenizer, extension, counts, measured, wanted, rows_width=rows_width)
-
-
-def curve_of_extension(
-    tokenizer: Tokenizer,
-    extension: Extension,
-    counts: PretokenCounts,
-    text: Text | PretokenCounts,
-    sizes: Sequence[int],
-    *,
-    rows_width: int | None = None,
-    training_text: int | None = None,
-) -> Curve:
-    """As `curve`, of what was learned already. Rare tokens are those expected in the training text."""
-    occurrences = support(tokenizer, extension, counts, training_text)
-    return measured_curve(tokenizer, extension, occurrences, text, _reached(sizes, extension), rows_width)
-
-
-def measured_curve(
-    tokenizer: Tokenizer,
-    extension: Extension,
-    occurrences: Support,
-    text: Text | PretokenCounts,
-    sizes: Iterable[int],
-    rows_width: int | None = None,
-) -> Curve:
-    """The curve of an extension at sizes that it has, given how often its tokens occur."""
-    base = base_rate(tokenizer, text)
-
-    def point(rate: float, occurring: Sequence[int]) -> CurvePoint:
-        size = len(occurring)
-        rare = (rare_share(occurring, below) for below in (10, 100, 1000))
-        return CurvePoint(size, rate, rate / base - 1, size * rows_width if rows_width else None, *rare)
-
-    measured = (point(bytes_per_token(extension[:size].apply(tokenizer), text), occurrences(size)) for size in sizes)
-    name = text.name if isinstance(text, Text) else "counts"
-    return Curve(name, (point(base, ()), *measured), extension, text_warnings(name, text))
-
-
-def _checked_sizes(sizes: Iterable[int]) -> list[int]:
     require_list("sizes", sizes, "whole numbers")
     wanted = sorted({whole_number("sizes", size) for size in sizes})
     if not wanted or wanted[0] < 1:
@@ -169,12 +124,36 @@ def _checked_sizes(sizes: Iterable[int]) -> list[int]:
             f"the sizes are {wanted}; at least one is needed, and all must be at least 1",
             hint="pass numbers of tokens: --sizes 1000 2000 4000",
         )
-    return wanted
+    measured = open_text("text", text, read_options)
+    extension = extend(tokenizer, counts, wanted[-1], limits=limits)
+    return curve_of_extension(tokenizer, extension, support(tokenizer, extension, counts), measured, wanted, rows_width)
 
 
-def _reached(sizes: Sequence[int], extension: Extension) -> list[int]:
-    """The sizes that an extension has; if it has none of them, its own size, unless that is 0."""
-    return [size for size in sizes if size <= len(extension)] or [len(extension)] * bool(len(extension))
+def curve_of_extension(
+    tokenizer: Tokenizer,
+    extension: Extension,
+    occurrences: Support,
+    text: Text | PretokenCounts,
+    sizes: Iterable[int],
+    rows_width: int | None = None,
+) -> Curve:
+    """As `curve`, of what was learned already, given how often its tokens occur.
+
+    Sizes that the extension does not reach are left out; if it reaches none, its own size is measured.
+    """
+    base = bytes_per_token(tokenizer, text)
+    if not base:
+        raise OptionError("the held-out text has no tokens", hint="pass text that the tokenizer can encode")
+    reached = [size for size in sizes if size <= len(extension)] or [len(extension)] * bool(len(extension))
+
+    def point(rate: float, occurring: Sequence[int]) -> CurvePoint:
+        size = len(occurring)
+        rare = (rare_share(occurring, below) for below in (10, 100, 1000))
+        return CurvePoint(size, rate, rate / base - 1, size * rows_width if rows_width else None, *rare)
+
+    measured = (point(bytes_per_token(extension[:size].apply(tokenizer), text), occurrences(size)) for size in reached)
+    name = text.name if isinstance(text, Text) else "counts"
+    return Curve(name, (point(base, ()), *measured), extension, text_warnings(name, text))
 
 
 def default_sizes(largest: int) -> Sequence[int]:
@@ -187,94 +166,6 @@ def default_sizes(largest: int) -> Sequence[int]:
     return [*sizes, largest]
 
 
-class CurvesPoint(NamedTuple):
-    """An extension of one size, measured on several languages."""
-
-    tokens: int
-    bytes_per_token: Mapping[str, float]
-    gain: Mapping[str, float]
-    """Relative increase of bytes per token against the base."""
-
-    @property
-    def spread(self) -> float:
-        """The largest bytes per token divided by the smallest."""
-        return max(self.bytes_per_token.values()) / min(self.bytes_per_token.values())
-
-    @property
-    def gain_spread(self) -> float:
-        """The largest ratio of bytes per token to those of the base, divided by the smallest; 1 if all gain alike."""
-        ratios = [1 + gain for gain in self.gain.values()]
-        return max(ratios) / min(ratios)
-
-    def as_dict(self) -> dict[str, Any]:
-        """JSON-ready data."""
-        return self._asdict() | {"spread": self.spread, "gain_spread": self.gain_spread}
-
-
-@shown
-@dataclass(frozen=True)
-class Curves:
-    """Bytes per token of every language by number of new tokens, 0 first."""
-
-    languages: tuple[str, ...]
-    points: tuple[CurvesPoint, ...]
-
-    def _facts(self) -> dict[str, str]:
-        return {"languages": ", ".join(self.languages)}
-
-    def _tables(self) -> Iterator[Table]:
-        rows = ((point.tokens, *point.bytes_per_token.values(), point.spread) for point in self.points)
-        yield Table("bytes per token", ("tokens", *self.languages, "spread"), rows, len(self.points))
-
-    def as_dict(self) -> dict[str, Any]:
-        """JSON-ready data."""
-        return {"languages": list(self.languages), "points": [point.as_dict() for point in self.points]}
-
-
-@stage("measuring sizes")
-def curves(
-    tokenizer: Tokenizer, extension: Extension, texts: Mapping[str, Text | PretokenCounts], sizes: Iterable[int]
-) -> Curves:
-    """Bytes per token of every language by number of new tokens, and the spread. Nothing is trained.
-
-    Args:
-        tokenizer: The base of the extension.
-        extension: The learned tokens.
-        texts: Held-out text of each language: a `Text`, or counts of the same pipeline.
-        sizes: Numbers of new tokens. Those that the extension does not have are left out.
-
-    Raises:
-        OptionError: There is no language or no size, a size is below 1, or a text has no tokens.
-        InvalidTokenizerError: The extension was learned for another tokenizer.
-        CountsError: Counts were made for another pipeline, were weighted, or lack rare pretokens.
-
-    Examples:
-        >>> tok = tg.load("model")
-        >>> texts = {"et": tg.count(tok, "et.txt"), "en": tg.count(tok, "en.txt")}
-        >>> both = tg.measure.curves(tok, tg.extend(tok, texts["et"], 16), texts, [4, 16])
-        >>> [(point.tokens, round(point.spread, 2), round(point.gain_spread, 2)) for point in both.points]
-        [(0, 2.36, 1.0), (4, 1.85, 1.28), (16, 1.24, 1.9)]
-    """
-    require_type("extension", extension, Extension)
-    require_type("texts", texts, Mapping, hint="pass texts by name: {'et': counts}")
-    if not texts:
-        raise OptionError("no text was given", hint="pass at least one, with the name of its language")
-    wanted = _checked_sizes(sizes)
-    require_base(tokenizer, extension.base_hash, what="extension")
-    opened = {name: open_text(name, text, None) for name, text in texts.items()}
-    base = {name: base_rate(tokenizer, text, name) for name, text in opened.items()}
-
-    def point(size: int, measured: Mapping[str, float]) -> CurvesPoint:
-        gain = {name: value / base[name] - 1 for name, value in measured.items()}
-        return CurvesPoint(size, FrozenDict(measured), FrozenDict(gain))
-
-    points = [point(0, base)]
-    for size in _reached(wanted, extension):
-        extended = extension[:size].apply(tokenizer)
-        points.append(point(size, {name: bytes_per_token(extended, text) for name, text in opened.items()}))
-    return Curves(tuple(texts), tuple(points))
-
-
 def bytes_per_token(tokenizer: Tokenizer, text: Text | PretokenCounts) -> float:
     """Bytes per token of a text, without the bytes that the tokenizer drops or replaces by its unknown token."""
     if isinstance(text, PretokenCounts):
@@ -285,14 +176,6 @@ def bytes_per_token(tokenizer: Tokenizer, text: Text | PretokenCounts) -> float:
     return share(max(n_bytes - lost_bytes(lost), 0), n_tokens) or 0.0
 
 
-def base_rate(tokenizer: Tokenizer, text: Text | PretokenCounts, name: str = "held-out") -> float:
-    """Bytes per token of the base. Refuses a text without tokens."""
-    base = bytes_per_token(tokenizer, text)
-    if not base:
-        raise OptionError(f"the {name} text has no tokens", hint="pass text that the tokenizer can encode")
-    return base
-
-
 def support(
     tokenizer: Tokenizer, extension: Extension, counts: PretokenCounts, training_text: int | None = None
 ) -> Support:
@@ -301,17 +184,23 @@ def support(
     An occurrence inside a longer token does not count, so this is not the frequency of the token's merge. If all new
     merges rank after those of the base, one encoding of the text serves all sizes. Otherwise each size needs its own.
     """
-    extended = extension.apply(tokenizer)
+    extended, ratio = extension.apply(tokenizer), text_ratio(counts, training_text)
     counts.require(extended)
-    ratio = text_ratio(counts, training_text)
-    if not _ranks_last(tokenizer, extended, extension):
-        return cache(lambda size: encoded_support(extension[:size].apply(tokenizer), extension[:size], counts, ratio))
+    old, new = tokenizer.core_vocabulary, extended.core_vocabulary
+    ranks_last = not extension.characters and new.common_merges(old) == old.n_merges
+    if not ranks_last or extended.merge_strings()[old.n_merges :] != [(m.left, m.right) for m in extension.merges]:
+
+        @cache
+        def encoded(size: int) -> list[int]:
+            cut = extended if size == len(extension) else extension[:size].apply(tokenizer)
+            total = counts.tokens(cut)
+            return expected((total.get(cut.ids[token], 0) for token in extension.tokens[:size]), ratio)
+
+        return encoded
     ids = [extended.ids[token] for token in extension.tokens]
     numbers = [number for number, merge in enumerate(extension.merges) if merge.new]
     changes = counts.table.growth(
-        extended.core_model,
-        first_rank=tokenizer.core_vocabulary.n_merges,
-        new_tokens=list(zip(ids, numbers, strict=True)),
+        extended.core_model, first_rank=old.n_merges, new_tokens=list(zip(ids, numbers, strict=True))
     )
     places = {token_id: place for place, token_id in enumerate(ids)}
 
@@ -325,14 +214,6 @@ def support(
         return expected(occurring, ratio)
 
     return occurrences
-
-
-def encoded_support(
-    extended: Tokenizer, extension: Extension, counts: PretokenCounts, ratio: Fraction = Fraction(1)
-) -> list[int]:
-    """How often each token of an extension is expected, by encoding the text with the extended tokenizer."""
-    total = counts.tokens(extended)
-    return expected((total.get(extended.ids[token], 0) for token in extension.tokens), ratio)
 
 
 def text_ratio(counts: PretokenCounts, training_text: int | None) -> Fraction:
@@ -363,7 +244,7 @@ def expected(occurring: Iterable[int], ratio: Fraction) -> list[int]:
 
 
 def least_support(extension: Extension, *, has_merges: bool = True) -> list[int]:
-    """At least how often each token of an extension occurs in the text it was learned from. Encodes nothing.
+    """A lower bound of `support`, which needs no text: at least how often each token of an extension occurs.
 
     A token occurs as often as its pair when it was learned, less the later merges that use it. Of the pairs in
     a run of equal tokens, at least half is merged. With `Parity`, frequencies are those of one language: 0. So it is
@@ -379,14 +260,6 @@ def least_support(extension: Extension, *, has_merges: bool = True) -> list[int]
         if merge.new:
             least[merge.left + merge.right] += merge.frequency // (2 if merge.left == merge.right else 1)
     return [*least.values()]
-
-
-def _ranks_last(tokenizer: Tokenizer, extended: Tokenizer, extension: Extension) -> bool:
-    """Whether the merges of an extension follow those of the base, in the order they were learned."""
-    base, vocabulary = tokenizer.core_vocabulary, extended.core_vocabulary
-    if extension.characters or vocabulary.common_merges(base) != base.n_merges:
-        return False
-    return extended.merge_strings()[base.n_merges :] == [(merge.left, merge.right) for merge in extension.merges]
 
 
 def rare_share(occurring: Sequence[int], below: int) -> float | None:

@@ -8,9 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from tokengraft.options.option import Kind, Option
-from tokengraft.options.values import ALL, AUTO, number, number_or, rule, shard, size
+from tokengraft.options.values import ALL, AUTO, float_or_auto, number, number_or, rule, setting, shard, size
 
-N, SIZE, SHARE = Kind("N", number), Kind("SIZE", size), Kind("SHARE", float)
+N, SIZE, SHARE, X = Kind("N", number), Kind("SIZE", size), Kind("SHARE", float), Kind("X", float)
+AUTO_X = Kind("X", float_or_auto)
 AUTO_N, PRUNED = Kind(f"{AUTO}|N", number_or(AUTO)), Kind("N", number_or(ALL, AUTO))
 FILE, PATH, REGEX, NAME = Kind("FILE", Path), Kind("PATH"), Kind("REGEX"), Kind("NAME")
 TEXTS, NAMED, NAMES = Kind("TEXT", action="extend"), Kind("NAME=FILES", action="extend"), Kind("NAME", action="extend")
@@ -27,8 +28,8 @@ LEARNS = "--add or --swap"
 READS = "--corpus or --held-out or --preserve or --parity-text or --target or --text"
 PRUNES = "--swap or --remove or --method"
 """`prune` always has a method."""
-ALL_COMMANDS = "adapt inspect count merge prune extend check evaluate report transplant convert"
-READERS = "adapt count prune extend check evaluate report"
+ALL_COMMANDS = "adapt train blend inspect count merge prune extend check evaluate report transplant convert"
+READERS = "adapt train count prune extend check evaluate report"
 _O = Option
 
 # fmt: off
@@ -162,6 +163,28 @@ _CHECKPOINT = (
        "changes both"),
     _O("verify", "transplant", FLAG, "also run both models and compare logits (needs torch)"),
 )
+_TRAINING = (
+    _O("text", "train", Kind("FILES", action="extend"), "text to learn, or NAME=FILES", required=True),
+    _O("keep", "train", Kind("FILES", action="extend"), "text in the languages to keep, or NAME=FILES: a tenth of the "
+       "training"),
+    _O("held_out", "train", NAMED, "text to score; with the name of a text of --keep, it must not get worse. By "
+       "default, documents of --text and --keep are held out"),
+    _O("passes", "train", AUTO_X, "how often the text is read; auto: as often as costs the tokens of one pass with the "
+       "old tokenizer, at most 3", AUTO),
+    _O("max_bytes", "train", SIZE, "train on this much text: for a short run"),
+    _O("learning_rate", "train", X, "highest rate; by default that of training.json"),
+    _O("blend", "train", AUTO_X, "share of the weights before training in the result; auto: the smallest of 0 to 0.5 "
+       "with which kept text is at most 1 % worse than before", AUTO),
+    _O("trainer", "train", Kind("NAME=VALUE", setting, "extend"), "more arguments of transformers' Trainer, such as "
+       "report_to=wandb or gradient_checkpointing=true"),
+    _O("kept_share", "train", X, "share of kept text; by default that of training.json"),
+    _O("new_rows_factor", "train", X, "new rows learn so much faster; by default as training.json says"),
+    _O("step_bytes", "train", SIZE, "text of each step; by default 89 kB, or less if there is little text"),
+    _O("length", "train", N, "tokens of a sequence; by default up to 1024"),
+    _O("batch", "train", N, "sequences in memory at once; by default what fits"),
+    _O("seed", "train", Kind("N", int), "order of the text", 0),
+    _O("share", "blend", X, "share of the weights before training, such as 0.2", required=True),
+)
 _SINGLE = (
     _O("min_count", "count merge", N, "drop pretokens that occur less often", 1),
     _O("tokenizer", "merge", Kind("SOURCE"), "the inputs are partial counts (Parquet) that were made with this "
@@ -174,6 +197,8 @@ _SINGLE = (
     _O("base", "evaluate", NAME, "tokenizer to compare the others with; by default the first"),
     _O("examples", "evaluate", FLAG, "also show the documents that changed most, side by side, the new tokens that "
        "save the most, and new tokens that are not used", needs="two tokenizers"),
+    _O("bits", "evaluate", FLAG, "folders of models: also run them, and show their bits per byte, which can be "
+       "compared across vocabularies (needs torch)"),
     _O("csv", "evaluate", FLAG, "print the result as CSV", excludes="--json; --examples"),
     _O("title", "report", Kind("TEXT"), "title of the page"),
     _O("to", "convert", Kind(choices="formats.convert:TARGETS"), "the format", required=True),
@@ -196,11 +221,12 @@ _OUTPUT = (
     _O("out", "adapt", PATH, "output: folder for the adapted model; must not exist", required=True),
     _O("out", "extend", PATH, "output: folder for the extended tokenizer; must not exist"),
     _O("out", "prune", PATH, "output: folder for the pruned tokenizer; must not exist", required=True),
+    _O("out", "train blend", Kind("PATH", Path), "output: folder for the model; must not exist", required=True),
     _O("out", "count merge", PATH, "output: Parquet file for the counts; must not exist", required=True),
     _O("out", "report", PATH, "output: HTML file; must not exist", required=True),
     _O("out", "convert", PATH, "output: folder for the converted tokenizer; must not exist", required=True),
     _O("out", "transplant", Kind("PATH", Path), "output: folder, or GGUF file; must not exist"),
-    _O("force", "adapt count merge prune extend report transplant convert", FLAG, "replace an existing output"),
+    _O("force", "adapt blend count merge prune extend report transplant convert", FLAG, "replace an existing output"),
     _O("wide", "evaluate", FLAG, "show all measures, not only the five that matter most"),
     _O("json", ALL_COMMANDS, FLAG, "print the result as JSON"),
     _O("quiet", ALL_COMMANDS, FLAG, "print only the result, warnings and errors: no progress, no notes"),
@@ -208,8 +234,8 @@ _OUTPUT = (
 _READING = (
     _O("text_field", READERS, NAME, "JSON field or Parquet column with the text", "text", "read_options.text_field",
        READS),
-    _O("documents", "adapt evaluate report", _one_of("files", "lines"), "whether a text file is one document, or each "
-       "of its lines is one", "lines", "read_options.documents"),
+    _O("documents", "adapt train evaluate report", _one_of("files", "lines"), "whether a text file is one document, or "
+       "each of its lines is one", "lines", "read_options.documents"),
     _O("documents", "count prune extend check", _one_of("files", "lines"), "whether a text file is one document, or "
        "each of its lines is one", "files", "read_options.documents", READS),
     _O("format", READERS, _one_of("text", "jsonl", "parquet"), "format of all inputs; by default by file "
@@ -245,6 +271,7 @@ TABLE: tuple[Option, ...] = (
     *(replace(option, group="which tokens are learned") for option in _LEARNING),
     *(replace(option, group="which tokens are removed") for option in _PRUNING),
     *_CHECKPOINT,
+    *_TRAINING,
     *_SINGLE,
     *_OUTPUT,
     *(replace(option, group="reading the text") for option in _READING),

@@ -1,11 +1,13 @@
 """Values of options: sizes, numbers, shards, rules, and texts with a name."""
 
 import argparse
+import json
 import re
 from collections.abc import Callable
 from dataclasses import fields
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 from tokengraft.corpus.files import input_without_credentials
 from tokengraft.corpus.options import COMPRESSIONS, FORMATS
@@ -54,6 +56,25 @@ def number_or(*words: str) -> Callable[[str], int | str]:
             raise argparse.ArgumentTypeError(f"{error}, or `{'` or `'.join(words)}`") from error
 
     return parse
+
+
+def float_or_auto(text: str) -> float | str:
+    """A number, or `auto`."""
+    try:
+        return text if text == AUTO else float(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a number nor `{AUTO}`") from error
+
+
+def setting(text: str) -> tuple[str, Any]:
+    """A field of the Trainer: ``report_to=wandb -> ("report_to", "wandb")``. Values are JSON, or text."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.isidentifier():
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE, such as report_to=wandb")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
 
 
 def shard(text: str) -> tuple[int, int]:

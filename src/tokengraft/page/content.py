@@ -90,8 +90,8 @@ class Content:
     warnings: tuple[str, ...] = ()
     record: Mapping[str, Any] = field(default_factory=dict)
     """What was asked: `command`, `date`, `versions`, `options`, and `inputs` as a list of mappings."""
-    probe: Mapping[str, Any] | None = None
-    """The result of `tokengraft probe`, as its JSON has it."""
+    bits: Mapping[str, Any] | None = None
+    """An evaluation of models, as its JSON has it."""
 
     @cached_property
     def token_totals(self) -> dict[tuple[str, str], TokenTotals]:

@@ -26,7 +26,7 @@ async function main() {
   showOverview(data);
   showCurve(data);
   showPruneCurve(data);
-  showProbe(data.probe);
+  showBits(data.bits);
   showChecks(data.checks);
   showRemoved(data.removed);
   showSampleTexts(data.sampleTexts);

@@ -14,7 +14,7 @@ from tokengraft import _core
 from tokengraft.learn.extension import Extension
 from tokengraft.measure.choose_size import MIN_SUPPORT
 from tokengraft.measure.sample_texts import sample_changes
-from tokengraft.measure.sizes import CurvePoint, curves, knee_of, most_frequent_in, rare_share, support
+from tokengraft.measure.sizes import CurvePoint, bytes_per_token, knee_of, most_frequent_in, rare_share, support
 from tokengraft.page.content import BASE, NEW, Content, ReportText, changes, examples, samples
 from tokengraft.page.pack import compressed, packed_tokenizers, tokenizer_settings, varints
 from tokengraft.pruning.summary import removed_summary
@@ -70,7 +70,7 @@ def page_data(content: Content) -> tuple[dict[str, Any], dict[str, bytes]]:
         "warnings": [*dict.fromkeys((*content.warnings, *content.evaluation.warnings, *content.evaluation.notes))],
         "next": [content.next_step.what, content.next_step.why, content.next_step.lines] if content.next_step else None,
         "record": json_ready(dict(content.record)),
-        "probe": json_ready(dict(content.probe)) if content.probe else None,
+        "bits": json_ready(dict(content.bits)) if content.bits else None,
         "settings": _settings(content),
         "samples": [sample for text in content.texts for sample in samples(content, text)],
         "snippets": snippets,
@@ -182,11 +182,11 @@ def _curve(content: Content) -> dict[str, Any] | None:
     texts = {text.name: text.source for text in content.texts if base[text.name]}
     if not texts:
         return None
-    points = curves(content.pruned or content.base, extension, texts, curve_sizes(len(extension))).points
-    rare = _rare_shares(content, extension)
-    rates = [
-        {"tokens": point.tokens, "rates": dict(point.bytes_per_token), "rare": rare(point.tokens)} for point in points
-    ]
+    rare, rates, start = _rare_shares(content, extension), list[dict[str, Any]](), content.pruned or content.base
+    for size in (0, *curve_sizes(len(extension))):
+        tokenizer = extension[:size].apply(start) if size else start
+        measured = {name: bytes_per_token(tokenizer, text) for name, text in texts.items()}
+        rates.append({"tokens": size, "rates": measured, "rare": rare(size)})
     targets = [text.name for text in content.texts if text.role == "target" and text.name in texts] or [*texts]
     return {"base": base, "points": rates, "targets": targets, "knee": _knee(rates, base, targets)}
 

@@ -1,6 +1,5 @@
 """`report`: a page about any two tokenizers."""
 
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,15 +9,14 @@ from tokengraft import _core
 from tokengraft.corpus.open import Corpus
 from tokengraft.corpus.options import ReadOptions
 from tokengraft.counts.pretoken_counts import PretokenCounts
-from tokengraft.errors import OptionError, require_type
+from tokengraft.errors import require_type
 from tokengraft.formats.sources import load
-from tokengraft.measure.evaluate import evaluate
+from tokengraft.measure.evaluate import Evaluation, evaluate
 from tokengraft.measure.segments import Text, open_text
 from tokengraft.output.atomic import new_file, require_new
 from tokengraft.page.content import BASE, NEW, Content, ReportText
 from tokengraft.page.page import report_page
 from tokengraft.tokenizer.tokenizer import Tokenizer
-from tokengraft.train.probe import Probe
 from tokengraft.verify.check import check
 from tokengraft.verify.finding import Check, as_notes
 from tokengraft.vocab_plan import VocabPlan, plan
@@ -35,7 +33,7 @@ def report(
     out: str | os.PathLike[str],
     title: str | None = None,
     record: Mapping[str, Any] | None = None,
-    probe: Probe | Mapping[str, Any] | None = None,
+    bits: Evaluation | None = None,
     read_options: ReadOptions | None = None,
     force: bool = False,
 ) -> Path:
@@ -49,7 +47,7 @@ def report(
         title: The title of the page.
         record: What the page shows as asked for: `command`, `date`, `versions`, `options`, and `inputs` as a list of
             mappings with `role`, `name`, `path`, `bytes`, `documents`.
-        probe: The result of `probe`, or the JSON of it.
+        bits: The result of `evaluate` with ``bits``, to show bits per byte of models too.
         read_options: How to read the texts; by default text files have one document per line.
         force: Replace an existing file.
 
@@ -57,7 +55,7 @@ def report(
         The path of the page.
 
     Raises:
-        OptionError: There is no text, or ``probe`` is not the result of a probe.
+        OptionError: There is no text.
         CorpusError: A text is empty or cannot be read.
         OutputError: The file exists, or cannot be written.
 
@@ -82,7 +80,7 @@ def report(
         evaluation=evaluate({BASE: before, NEW: after}, opened),
         check=_checked(after, before, changes),
         record={"versions": {"tokengraft": _core.__version__}, "inputs": _text_inputs(opened)} | dict(record or {}),
-        probe=probe.as_dict() if isinstance(probe, Probe) else checked_probe(probe) if probe is not None else None,
+        bits=bits.as_dict() if bits else None,
     )
     return write_page(content, out, force=force)
 
@@ -108,31 +106,6 @@ def write_page(content: Content, out: str | os.PathLike[str], *, force: bool = F
     with new_file(Path(out), force=force) as path:
         path.write_bytes(page)
     return Path(out)
-
-
-def read_probe(path: str | os.PathLike[str]) -> Mapping[str, Any]:
-    """The result of a probe in a file that `tokengraft probe --json` printed."""
-    try:
-        return checked_probe(json.loads(Path(path).read_text(encoding="utf-8")))
-    except (OSError, ValueError, RecursionError) as error:
-        raise OptionError(f"cannot read `{path}`: {error}", hint=_PROBE_HINT) from error
-
-
-_PROBE_HINT = "pass the output of `tokengraft probe ... --json`"
-_SCORE = {"model": str, "text": str, "steps": int, "bytes": int, "tokens": int, "bits_per_byte": float | int}
-
-
-def checked_probe(value: Any) -> Mapping[str, Any]:
-    """The JSON of a probe."""
-    scores = value.get("scores") if isinstance(value, Mapping) else None
-    is_probe = isinstance(scores, list) and scores and isinstance(value.get("base"), str)
-    if not is_probe or not all(map(_is_score, scores or ())):
-        raise OptionError("the probe has no scores of models on texts", hint=_PROBE_HINT)
-    return {"base": value["base"], "scores": scores}
-
-
-def _is_score(score: Any) -> bool:
-    return isinstance(score, Mapping) and all(isinstance(score.get(name), kind) for name, kind in _SCORE.items())
 
 
 def _text_inputs(texts: Mapping[str, Text | PretokenCounts]) -> list[dict[str, Any]]:

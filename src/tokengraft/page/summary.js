@@ -1,4 +1,4 @@
-// The overview, the curves, the losses, the probe and the checks: everything that needs no vocabulary.
+// The overview, the curves, the losses, the models and the checks: everything that needs no vocabulary.
 const CONTEXT = 8192;
 const NO_LOSS = -0.0005;  // a smaller loss is shown as 0.0 %
 
@@ -192,24 +192,18 @@ function showSampleTexts(samples) {
   }));
 }
 
-function showProbe(probe) {
-  if (!probe) return;
-  $("probe").hidden = false;
-  const {scores, base} = probe, texts = [...new Set(scores.map(score => score.text))];
-  const runs = [...new Map(scores.map(score => [`${score.model}, ${score.steps ? `after ${number(score.steps)} steps` : "not trained"}`, score])).entries()];
-  const find = (model, text, steps) => scores.find(score => score.model === model && score.text === text && score.steps === steps);
-  const values = text => runs.map(([, {model, steps}]) => find(model, text, steps)?.bits_per_byte ?? null);
-  const best = text => runs[values(text).indexOf(Math.min(...values(text).filter(value => value !== null)))]?.[0] ?? "none";
+function showBits(bits) {
+  if (!bits) return;
+  $("bits").hidden = false;
+  const {scores, base} = bits, texts = [...new Set(scores.map(score => score.text))], models = [...new Set(scores.map(score => score.tokenizer))];
+  const values = text => models.map(model => scores.find(score => score.tokenizer === model && score.text === text)?.bits_per_byte ?? null);
+  const best = text => models[values(text).indexOf(Math.min(...values(text).filter(value => value !== null)))] ?? "none";
   const summary = "Bits per byte. Lowest: " + texts.map(text => `${text} by ${best(text)}`).join("; ");
-  barChart($("probe-chart"), {groups: texts.map(text => ({name: text, values: values(text)})), names: runs.map(run => run[0]), yName: "bits per byte", yText: value => fixed(value, 2), summary});
-  fillTable("probe-table", [["model"], ["text"], ["steps", "number"], ["bits per byte", "number"], ["against the base", "number"], ["new tokens", "number"], ["kept tokens", "number"], ["bytes per token", "number"]],
-    scores.map(score => {
-      const against = find(base, score.text, score.steps)?.bits_per_byte, worse = score.model === base || !against || score.bits_per_byte === null ? null : score.bits_per_byte / against - 1;
-      return [score.model, score.text, number(score.steps), fixed(score.bits_per_byte, 3), {text: change(worse), class: worse === null ? "" : tone(-worse)},
-        fixed(score.new_bits_per_byte, 3), fixed(score.kept_bits_per_byte, 3), score.tokens ? fixed(score.bytes / score.tokens, 2) : ""];
-    }));
-  $("probe-note").textContent = `Bits that a model needs for a byte of text: fewer is better, whatever the tokenizer. All models read the same bytes. “New tokens” are those that ${base} lacks.` +
-    (scores.some(score => score.bits_per_byte === null) ? " Where bits per byte are missing, the loss of the model was not a number." : "");
+  barChart($("bits-chart"), {groups: texts.map(text => ({name: text, values: values(text)})), names: models, yName: "bits per byte", yText: value => fixed(value, 2), summary});
+  fillTable("bits-table", [["model"], ["text"], ["bits per byte", "number"], ["against the base", "number"], ["new tokens", "number"], ["kept tokens", "number"], ["bytes per token", "number"]],
+    scores.map(score => [score.tokenizer, score.text, fixed(score.bits_per_byte, 3), {text: change(score.bits_change), class: score.bits_change === null ? "" : tone(-score.bits_change)},
+      fixed(score.new_bits_per_byte, 3), fixed(score.kept_bits_per_byte, 3), fixed(score.bytes_per_token, 2)]));
+  $("bits-note").textContent = `Bits that a model needs for a byte of text: fewer is better, whatever the tokenizer. All models read the same bytes. “New tokens” are those that ${base} lacks.`;
 }
 
 function showChecks(checks) {

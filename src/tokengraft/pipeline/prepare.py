@@ -75,11 +75,14 @@ def prepare(job: Request) -> Prepared:
     adapts = job.step == "adapt"
     if adapts:
         _require_targets(job)
+    else:
+        _require_output(job, weighted=False)
     choices_for(job.options.stacks)
     base = load(job.source)
     weights = _weights(job, base) if adapts else None
     _require_options(job, base, weighted=weights is not None)
-    _require_output(job, weighted=weights is not None)
+    if adapts:
+        _require_output(job, weighted=weights is not None)
     for corpus in job.corpora.values():
         require_engine(corpus, job.options.count_options)
     text_bytes = _require_text(job)
@@ -259,7 +262,7 @@ def _require_vocabulary(job: Request, base: Tokenizer, protection: Protection) -
     if job.sizes.learn:
         # `auto` first learns with all tokens of the base.
         require_extendable(base, job.sizes.learn, removed=0 if job.sizes.auto else job.sizes.prune)
-    if job.sizes.prune:
+    if job.sizes.prune and job.step == "adapt":
         removable, needed = removable_tokens(base, protection), job.sizes.least_prune
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in removable.kept.items() if count)
         require(

@@ -7,14 +7,13 @@ Paths are written as they were given. There is no date, unless SOURCE_DATE_EPOCH
 import json
 import os
 import platform
+import tomllib
 from collections.abc import Iterator, Mapping
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from difflib import get_close_matches
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
-
-import tomllib
 
 from tokengraft import _core
 from tokengraft.checkpoint.layout import has_weights, open_checkpoint
@@ -49,7 +48,7 @@ def record_of(job: Prepared, texts: Texts, test: Evaluation | None) -> dict[str,
     documents |= {(job.role(name), name): texts.n_documents(name) for name in texts.parts}
     inputs = [_model(job), *_text_inputs(job)]
     epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
-    date = {"date": datetime.fromtimestamp(int(epoch), timezone.utc).isoformat()} if epoch.isdecimal() else {}
+    date = {"date": datetime.fromtimestamp(int(epoch), UTC).isoformat()} if epoch.isdecimal() else {}
     return {
         "step": job.step,
         "command": job.command,

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 from tokengraft import _core
 from tokengraft.checkpoint.model_card import CAUSAL, model_class
@@ -21,17 +20,10 @@ from tokengraft.measure.sizes import expected, text_ratio
 from tokengraft.page.content import NextStep
 from tokengraft.pipeline.result import Adaptation
 from tokengraft.pipeline.texts import Texts
+from tokengraft.training.options import KEPT_SHARE, NEW_ROWS_FACTOR, STEP_BYTES, measured_rate
 
 RARE_BELOW = MIN_SUPPORT
 """Tokens that occur less often are rare: a training run that reads the text once hardly changes their rows."""
-ROWS_SHARE, ROWS_LEARNING_RATE, NEW_ROWS_FACTOR = 0.0, 1e-3, 4.0
-"""By `lab/experiments/results/continued-pretraining`: new rows that learn four times as fast as the rest end better
-than without, and better than after a stage of their own, which costs text."""
-MEASURED_RATE, MEASURED_WIDTH = 1.2e-3, 576
-"""A learning rate that worked for all weights of SmolLM2-135M, at 180 kB of text per step, and its hidden size."""
-KEPT_SHARE = 0.1
-"""The share of text in the languages to keep. With it and the rate above, English became at most 1 % worse than that of
-the unchanged model after the same training (Estonian, Arabic, `--add --preserve-keep`). More was no better."""
 LORA = {"r": 64, "lora_alpha": 128, "lora_dropout": 0.0, "target_modules": "all-linear"}
 _LIBRARIES = ("torch", "transformers", "peft")
 
@@ -58,13 +50,16 @@ def training_file(result: Adaptation, transplant: Transplant, texts: Texts, trai
         "counted": {name: part.totals.bytes for name, part in counts.items()},
         "counted_tokens": seen.total(),
         "new_ids": new,
+        "pieces": [len(source) for source in result.plan.sources if isinstance(source, tuple)],
         "frequency": frequency,
         **({"training_text": training_text} if training_text else {}),
         "rare_below": RARE_BELOW,
         "rare_ids": [token_id for token_id, times in zip(new, trained, strict=True) if times < RARE_BELOW],
-        "kept_share": KEPT_SHARE,
         "lora": task | LORA | {"trainable_token_indices": dict.fromkeys(_modules(transplant), rows)},
-        "stages": _stages(transplant),
+        "learning_rate": _rate(transplant),
+        "new_rows_factor": NEW_ROWS_FACTOR,
+        "kept_share": KEPT_SHARE,
+        "step_bytes": STEP_BYTES,
     }
     return (json.dumps(settings, ensure_ascii=False, indent=2) + "\n").encode()
 
@@ -87,7 +82,8 @@ def next_step(result: Adaptation, folder: str) -> NextStep:
         command = ["tokengraft", "evaluate", f"base={result.request.get('source', 'MODEL')}", f"new={folder}"]
         return NextStep("measure the model, and the tokens of other text", why, [*command, "--text", *tests])
     if not result.plan.summary.added:
-        command = ["tokengraft", "probe", str(result.request.get("source", "MODEL")), folder, "--text", *tests]
+        models = [str(result.request.get("source", "MODEL")), folder]
+        command = ["tokengraft", "evaluate", "--bits", *models, "--text", *tests]
         why = "The model has never read the words of removed tokens as shorter ones: compare bits per byte."
         return NextStep("measure the model", why, command)
     if result.transplant.adapter_rows:
@@ -102,11 +98,15 @@ def next_step(result: Adaptation, folder: str) -> NextStep:
         )
         why = "New rows are only initialised: load the adapter with `is_trainable=True`, or merge it first."
         return NextStep("train the adapter, or merge it and train the model", why, ["python", "-c", merge])
-    targets, kept = ([path for _, paths in _paths(result, role) for path in paths] for role in ("target", "keep"))
-    command = ["python", "examples/continue_pretraining.py", folder, f"{folder}-trained"]
-    command += ["--train", *(targets or ["FILES"]), *(["--keep", *kept] if kept else [])]
+    command = ["tokengraft", "train", folder]
+    for flag, role in (("--text", "target"), ("--keep", "keep")):
+        named = ([f"{name}={paths[0]}", *paths[1:]] for name, paths in _paths(result, role))
+        files = [word for words in named for word in words]
+        command += [flag, *files] if files else []
+    if "--text" not in command:
+        command += ["--text", "FILES"]
     why = f"New rows are only initialised: `{TRAINING}` has their ids, and settings to start from."
-    return NextStep("train the model", why, [*command, "--held-out", *tests])
+    return NextStep("train the model", why, [*command, "--out", f"{folder}-trained"])
 
 
 def _paths(result: Adaptation, role: str) -> Iterator[tuple[str, list[str]]]:
@@ -138,17 +138,7 @@ def _modules(transplant: Transplant) -> list[str]:
     return [name.removesuffix(".weight").rpartition(".")[2] for name in names if name is not None]
 
 
-def _stages(transplant: Transplant) -> list[dict[str, Any]]:
-    """Two stages of training: new rows first, then all weights."""
+def _rate(transplant: Transplant) -> float:
+    """A learning rate for a model of this width."""
     _, _, dtype, _, size = next(tensor for tensor in transplant.tensors if tensor[1] == "input")
-    width = size // transplant.rows_after // ITEM_BYTES[dtype]
-    rate = float(f"{MEASURED_RATE * MEASURED_WIDTH / max(width, MEASURED_WIDTH):.1e}")
-    return [
-        {"train": "new rows", "share_of_text": ROWS_SHARE, "learning_rate": ROWS_LEARNING_RATE},
-        {
-            "train": "everything",
-            "share_of_text": 1 - ROWS_SHARE,
-            "learning_rate": rate,
-            "new_rows_factor": NEW_ROWS_FACTOR,
-        },
-    ]
+    return measured_rate(size // transplant.rows_after // ITEM_BYTES[dtype])

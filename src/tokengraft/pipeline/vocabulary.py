@@ -1,7 +1,7 @@
 """`new_vocabulary`: prunes and extends the tokenizer. `measured`: checks and evaluates the result."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
@@ -184,7 +184,7 @@ def largest_extension(job: Prepared, texts: Texts) -> Extension:
 def _choice(job: Prepared, texts: Texts, base: Tokenizer, extension: Extension) -> SizeChoice:
     size = job.options.size
     size = replace(size, min_size=max(size.min_size, extension.n_listed))
-    return choose_size(base, extension, texts.support, texts.to_choose_on, **asdict(size))
+    return choose_size(base, extension, texts.support, texts.to_choose_on, size)
 
 
 def _rare(job: Prepared, texts: Texts, made: Vocabulary) -> Iterator[str]:

@@ -147,7 +147,11 @@ class RemainingMerges:
         With tokens `a b c ab bc` and merges `b c`, `a b`: the string of a token `abc` gives `a bc`, and `ab c` once
         `bc` is removed.
         """
-        symbols, used = self._start(token_id, removed), list[tuple[int, int]]()
+        symbols, used = list[int](), list[tuple[int, int]]()
+        for symbol in self._without_merges.encode(self.tokenizer.strings[token_id]):
+            # A removed character is spelled in bytes: others are never removed.
+            data = self.tokenizer.strings[symbol].encode() if symbol in removed else b""
+            symbols += [self.tokenizer.vocab[byte_token(byte)] for byte in data] or [symbol]
         while True:
             listed = [(self._ranks[pair], at) for at, pair in enumerate(pairwise(symbols)) if pair in self._ranks]
             possible = [(rank, at, product) for (rank, product), at in listed if product not in removed]
@@ -156,16 +160,6 @@ class RemainingMerges:
             _, at, product = min(possible)
             used.append((symbols[at], symbols[at + 1]))
             symbols[at : at + 2] = [product]
-
-    def _start(self, token_id: int, removed: Collection[int]) -> list[int]:
-        """The symbols before any merge. A removed character is spelled in bytes: others are never removed."""
-        symbols: list[int] = []
-        for symbol in self._without_merges.encode(self.tokenizer.strings[token_id]):
-            symbols += self._in_bytes(symbol) if symbol in removed else [symbol]
-        return symbols
-
-    def _in_bytes(self, token_id: int) -> list[int]:
-        return [self.tokenizer.vocab[byte_token(byte)] for byte in self.tokenizer.strings[token_id].encode()]
 
     @cached_property
     def _ranks(self) -> dict[tuple[int, int], tuple[int, int]]:

@@ -11,9 +11,9 @@ from typing import Literal, get_args
 
 from tokengraft import _core
 from tokengraft.counts.pretoken_counts import PretokenCounts
+from tokengraft.counts.scripts import NO_SCRIPT
 from tokengraft.errors import CountsError, OptionError
-from tokengraft.pruning.leaves import RemainingMerges, Respell, by_frequency, by_id, by_uses
-from tokengraft.pruning.removable import COMMON, token_text
+from tokengraft.pruning.leaves import RemainingMerges, by_frequency, by_id, by_uses
 from tokengraft.tokenizer.inspect import is_whole_pretoken
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
@@ -65,17 +65,15 @@ def _leaf_expected(question: Question) -> Steps:
 
 
 def _by_frequency(question: Question, frequencies: Mapping[int, int], expected: Mapping[int, float] | None) -> Steps:
-    splits, respell = question.tokenizer.structure.splits, _respell(question.tokenizer)
-    return by_frequency(splits, question.candidates, frequencies, respell, expected)
+    tokenizer, merges = question.tokenizer, RemainingMerges(question.tokenizer)
+    without_merges = _core.Remaining(tokenizer.core_model) if tokenizer.algorithm != "BPE" else None
 
+    def respell(token: int, removed: Collection[int], count: int) -> Iterable[int]:
+        if without_merges:
+            return without_merges.remove(token)
+        return merges.encode(token, removed).tokens if count else ()
 
-def _respell(tokenizer: Tokenizer) -> Respell:
-    """What becomes of the text of a removed token that merges do not make."""
-    if tokenizer.algorithm == "BPE":
-        merges = RemainingMerges(tokenizer)
-        return lambda token, removed, count: merges.encode(token, removed).tokens if count else ()
-    remaining = _core.Remaining(tokenizer.core_model)
-    return lambda token, *_: remaining.remove(token)
+    return by_frequency(tokenizer.structure.splits, question.candidates, frequencies, respell, expected)
 
 
 def _frequency(question: Question) -> Steps:
@@ -92,19 +90,18 @@ def _merge(question: Question) -> Steps:
     merges, uses = RemainingMerges(question.tokenizer), Counter(question.frequencies(by_merges=True, uses=True))
     frequencies = {} if question.by_merges else question.frequencies()
     skipped = {i: frequencies[i] for i in question.tokenizer.structure.unreachable if frequencies.get(i)}
-    for token, count in skipped.items():
-        uses[token] += count
-        uses.subtract(_times(count, merges.encode(token, ()).uses))
 
     def more(token: int, removed: Collection[int]) -> Mapping[int, int]:
-        return _times(skipped[token], merges.encode(token, removed).uses) if token in skipped else {}
+        if token not in skipped:
+            return {}
+        return {i: skipped[token] * times for i, times in Counter(merges.encode(token, removed).uses).items()}
+
+    for token, count in skipped.items():
+        uses[token] += count
+        uses.subtract(more(token, ()))
 
     lengths = {token.id: len(token.string) for token in question.tokenizer.tokens}
     return by_uses(lengths, question.candidates, uses, more)
-
-
-def _times(count: int, tokens: Iterable[int]) -> dict[int, int]:
-    return {token: count * times for token, times in Counter(tokens).items()}
 
 
 def _last_first(ids: Iterable[int]) -> Steps:
@@ -114,15 +111,15 @@ def _last_first(ids: Iterable[int]) -> Steps:
 def _foreign(question: Question) -> set[int]:
     """Tokens with a character of another script. A token that is only part of a character has no script."""
     tokens = question.tokenizer.tokens
-    written = _core.scripts([token_text(question.tokenizer, token.string) for token in tokens])
+    written = _core.scripts([token.bytes.decode(errors="replace") for token in tokens])
     known = {name for names in written for name in names}
     strange = sorted(set(question.scripts) - known)
     if strange:
         raise OptionError(
             f"no token is written in {strange[0]!r}",
-            hint=f"name scripts as Unicode does; the tokenizer has {', '.join(sorted(known - COMMON))}",
+            hint=f"name scripts as Unicode does; the tokenizer has {', '.join(sorted(known - NO_SCRIPT))}",
         )
-    allowed = COMMON | set(question.scripts)
+    allowed = NO_SCRIPT | set(question.scripts)
     foreign = {token.id for token, names in zip(tokens, written, strict=True) if not allowed.issuperset(names)}
     return foreign & question.candidates
 

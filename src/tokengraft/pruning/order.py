@@ -128,20 +128,17 @@ class PruneOrder(EditResult):
 
     @classmethod
     def _parsed(cls, document: Any, base_hash: str) -> "PruneOrder":
+        removals = [Removal(*removal) for removal in document["removals"]]
+        for token, token_id, decided_by in removals:
+            if not (isinstance(token, str) and isinstance(token_id, int) and isinstance(decided_by, int)):
+                raise TypeError(f"{(token, token_id, decided_by)!r} is no removal")
         return cls(
             method=str(document["method"]),
-            removals=tuple(_removal(*removal) for removal in document["removals"]),
+            removals=tuple(removals),
             base_hash=base_hash,
             kept=FrozenDict({str(reason): int(count) for reason, count in document["kept"].items()}),
             provenance=FrozenDict(document["provenance"]),
         )
-
-
-def _removal(token: str, token_id: int, decided_by: int) -> Removal:
-    """A removal out of a file, if it is one."""
-    if not (isinstance(token, str) and isinstance(token_id, int) and isinstance(decided_by, int)):
-        raise TypeError(f"{(token, token_id, decided_by)!r} is no removal")
-    return Removal(token, token_id, decided_by)
 
 
 @stage("ordering tokens for pruning")
@@ -184,7 +181,18 @@ def prune_order(
     require_type("tokenizer", tokenizer, Tokenizer)
     require_type("counts", counts, PretokenCounts, NoneType)
     require_type("protection", protection, Protection, NoneType)
-    _require_options(method, scripts, by_merges)
+    if method not in METHODS:
+        raise OptionError(f"there is no method {method!r}", hint=f"choose one of {', '.join(METHODS)}")
+    if isinstance(scripts, str) or bool(scripts) != method.startswith("script"):
+        raise OptionError(
+            f"the method is {method} and the scripts are {scripts!r}",
+            hint="pass --scripts, or a list of scripts, with the methods script and script-leaf and with no other",
+        )
+    if by_merges and method not in COUNTED:
+        raise OptionError(
+            f"the method {method} counts no tokens, and counting by merges was asked for",
+            hint=f"leave out --by-merges, or choose one of {', '.join(COUNTED)}",
+        )
     if tokenizer.algorithm != "BPE" and (by_merges or method == "merge"):
         raise OptionError(
             f"the tokenizer is {tokenizer.algorithm}, and has no merges to count by", hint="choose another --method"
@@ -214,14 +222,7 @@ def prune(
 ) -> PruneOrder:
     """The first n tokens of the `prune_order`, to be applied to the tokenizer as an extension is.
 
-    Args:
-        tokenizer: The tokenizer. It is not changed.
-        counts: The text whose tokens are to be kept; None for a method that does not count.
-        n: How many tokens to remove.
-        method: As for `prune_order`, and so are the other options.
-        scripts: For the script orders: Unicode names of the scripts to keep.
-        protection: What is never removed, and what may be removed although by default it is kept.
-        by_merges: Count tokens with merge skipping off.
+    The other options are those of `prune_order`.
 
     Raises:
         OptionError: Fewer than n tokens can be removed, or as `prune_order`.
@@ -238,18 +239,3 @@ def prune(
         raise OptionError(f"{n} tokens are to be removed; it must be 0 or more", hint="pass n=1000, for instance")
     order = prune_order(tokenizer, counts, method, scripts=scripts, protection=protection, by_merges=by_merges)
     return order[:n]
-
-
-def _require_options(method: str, scripts: Collection[str], by_merges: bool) -> None:
-    if method not in METHODS:
-        raise OptionError(f"there is no method {method!r}", hint=f"choose one of {', '.join(METHODS)}")
-    if isinstance(scripts, str) or bool(scripts) != method.startswith("script"):
-        raise OptionError(
-            f"the method is {method} and the scripts are {scripts!r}",
-            hint="pass --scripts, or a list of scripts, with the methods script and script-leaf and with no other",
-        )
-    if by_merges and method not in COUNTED:
-        raise OptionError(
-            f"the method {method} counts no tokens, and counting by merges was asked for",
-            hint=f"leave out --by-merges, or choose one of {', '.join(COUNTED)}",
-        )

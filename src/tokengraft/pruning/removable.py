@@ -1,18 +1,18 @@
 """Which tokens may be removed, and which are kept by default: white space, punctuation, source code, chat templates."""
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
 from tokengraft import _core
 from tokengraft.counts.pretoken_counts import PretokenCounts
+from tokengraft.counts.scripts import NO_SCRIPT, letters_of, written_in
 from tokengraft.errors import OptionError
-from tokengraft.learn.preserve import letters_of, written_in
 from tokengraft.output.json_file import read_settings
 from tokengraft.representation import FrozenDict, frozen_strings, require_fields, set_fields, shown
-from tokengraft.tokenizer.kind import CONTINUATION, SPACE, byte_token, processor_steps, token_bytes
+from tokengraft.tokenizer.kind import CONTINUATION, SPACE, byte_token, processor_steps
 from tokengraft.tokenizer.rewrite import stale_files
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
@@ -37,7 +37,10 @@ def default_tokens(tokenizer: Tokenizer, texts: Mapping[int, str]) -> dict[str, 
         texts: The text of every token by id. Invalid UTF-8 is U+FFFD.
     """
     words = _code_words()
-    chats = tokenizer.encode_batch([*dict.fromkeys(_chat_texts(tokenizer))])
+    # What the chat templates can write by themselves, at the beginning of a text and after a line break.
+    written = [text for template in chat_templates(tokenizer) for text in (*_ROLES, *template_texts(template))]
+    valid = [text.encode(errors="replace").decode() for text in written]  # a template may have half a surrogate pair
+    chats = tokenizer.encode_batch([*dict.fromkeys(text for each in valid for text in (each, f"\n{each}"))])
     return {
         PLAIN: {token_id for token_id, text in texts.items() if _PLAIN.fullmatch(text)},
         CODE: {token_id for token_id, text in texts.items() if text.strip(_NOT_LETTERS) in words},
@@ -51,14 +54,6 @@ def _code_words() -> frozenset[str]:
     lines = resources.files("tokengraft.pruning").joinpath("code_words.txt").read_text(encoding="utf-8").splitlines()
     words = (word for line in lines if not line.startswith("#") for word in line.split())
     return frozenset(word for word in words if len(word) >= _SHORTEST_WORD)
-
-
-def _chat_texts(tokenizer: Tokenizer) -> Iterator[str]:
-    """What the chat templates can write by themselves, at the beginning of a text and after a line break."""
-    for template in chat_templates(tokenizer):
-        for text in (*_ROLES, *template_texts(template)):
-            valid = text.encode(errors="replace").decode()  # a template may have half of a surrogate pair
-            yield from (valid, f"\n{valid}")
 
 
 def chat_templates(tokenizer: Tokenizer) -> Iterator[str]:
@@ -111,8 +106,6 @@ def _unescaped(escape: re.Match[str]) -> str:
     return chr(int(code, 16)) if code else _ESCAPED.get(escape[3], escape[3])
 
 
-COMMON = frozenset(("Common", "Inherited", "Unknown"))
-"""Scripts that are always kept."""
 RESERVED = re.compile(r"<unused_?\d+>|<\|?reserved_[a-z_]*\d+\|?>|\[control_\d+\]|<SPECIAL_\d+>")
 """Added tokens that models keep for later: Gemma, Llama-3, Mistral, tekken."""
 
@@ -186,7 +179,12 @@ def removable_tokens(tokenizer: Tokenizer, protection: Protection, counts: Preto
         added |= {*tokenizer.core_model.must_stay(), *_fixed_by_pieces(tokenizer)}
         atomic -= _foreign_characters(tokenizer, counts, every_script=protection.characters)
     elif protection.characters:
-        atomic -= _spelled_characters(tokenizer)
+        if not _spells_all_bytes(tokenizer):
+            raise OptionError(
+                "single characters cannot be removed: the tokenizer has no byte fallback that could spell them",
+                hint="leave out --prune-characters",
+            )
+        atomic -= {i for string, i in tokenizer.vocab.items() if len(string) == 1 and string != SPACE}
     texts = {token.id: token.bytes.decode(errors="replace") for token in tokenizer.tokens}
     reasons = {
         "added or named": added,
@@ -195,7 +193,13 @@ def removable_tokens(tokenizer: Tokenizer, protection: Protection, counts: Preto
         **(default_tokens(tokenizer, texts) if protection.defaults else {}),
         "protected": _protected(tokenizer, protection, texts),
     }
-    reasons["parts of those"] = _with_parts(tokenizer, set[int]().union(*reasons.values()))
+    parts, left = set[int](), [token_id for tokens in reasons.values() for token_id in tokens]
+    while left:
+        token_id = left.pop()
+        if token_id not in parts:
+            parts.add(token_id)
+            left.extend(tokenizer.structure.splits.get(token_id, ()))
+    reasons["parts of those"] = parts
     ids, kept = set(texts), dict[str, int]()
     for reason, tokens in reasons.items():
         kept[reason] = len(tokens & ids)
@@ -226,26 +230,13 @@ def _reserved(tokenizer: Tokenizer, counts: PretokenCounts | None) -> set[int]:
     listings = ("added_tokens.json", "vocab.json", "merges.txt", tokenizer.piece_file, *stale_files(tokenizer.files))
     settings = [raw for name, raw in tokenizer.files.items() if name not in listings]
     # `added_tokens_decoder` lists every added token, as `added_tokens` does: being listed is not being used.
-    texts = [_without_listing(raw) for raw in settings]
+    listing = r'"added_tokens_decoder"\s*:\s*\{(?:[^{}]|\{[^{}]*\})*\}'
+    texts = [re.sub(listing, "", raw.decode(errors="replace")) for raw in settings]
     texts.append(str({name: value for name, value in tokenizer.document.items() if name != "added_tokens"}))
     candidates = [token for token in tokenizer.added if RESERVED.fullmatch(token.content)]
     counted = counts.added if counts else {}
     unused = [token for token in candidates if not counted.get(token.content)]
     return {token.id for token in unused if not any(token.content in text for text in texts)}
-
-
-def _without_listing(raw: bytes) -> str:
-    return re.sub(r'"added_tokens_decoder"\s*:\s*\{(?:[^{}]|\{[^{}]*\})*\}', "", raw.decode(errors="replace"))
-
-
-def _spelled_characters(tokenizer: Tokenizer) -> set[int]:
-    """Single characters that byte fallback can encode once they are removed. Not ``▁``, which means a space."""
-    if not _spells_all_bytes(tokenizer):
-        raise OptionError(
-            "single characters cannot be removed: the tokenizer has no byte fallback that could spell them",
-            hint="leave out --prune-characters",
-        )
-    return {i for string, i in tokenizer.vocab.items() if len(string) == 1 and string != SPACE}
 
 
 def _foreign_characters(tokenizer: Tokenizer, counts: PretokenCounts | None, *, every_script: bool) -> set[int]:
@@ -271,7 +262,7 @@ def _foreign_characters(tokenizer: Tokenizer, counts: PretokenCounts | None, *, 
     missing = {i: text for i, text in single.items() if len(text) == 1 and text not in present}
     if every_script:
         return {*missing}
-    written = written_in(letters_of(counts)[1]) | COMMON
+    written = written_in(letters_of(counts)[1]) | NO_SCRIPT
     named = zip(missing, _core.scripts([*missing.values()]), strict=True)
     return {i for i, names in named if written.isdisjoint(names)}
 
@@ -341,19 +332,3 @@ def _protected(tokenizer: Tokenizer, protection: Protection, texts: Mapping[int,
         protected |= ids
     pattern = re.compile(protection.pattern) if protection.pattern else None
     return highest | protected | {i for i, text in texts.items() if pattern and pattern.search(text)}
-
-
-def _with_parts(tokenizer: Tokenizer, roots: Iterable[int]) -> set[int]:
-    """The tokens and everything that they are built from."""
-    tokens, left = set[int](), list(roots)
-    while left:
-        token = left.pop()
-        if token not in tokens:
-            tokens.add(token)
-            left.extend(tokenizer.structure.splits.get(token, ()))
-    return tokens
-
-
-def token_text(tokenizer: Tokenizer, string: str) -> str:
-    """The text of a token. Invalid UTF-8 becomes U+FFFD."""
-    return token_bytes(string, tokenizer.kind).decode(errors="replace")

@@ -5,11 +5,11 @@ from typing import Any, NamedTuple
 from unicodedata import category
 
 from tokengraft import _core
+from tokengraft.counts.scripts import NO_SCRIPT
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 EXAMPLES = 6
 """How many examples a group has."""
-_NO_SCRIPT = frozenset(("Common", "Inherited", "Unknown"))
 
 
 class TokenGroup(NamedTuple):
@@ -47,7 +47,7 @@ def removed_summary(base: Tokenizer, removed: Iterable[int]) -> RemovedTokens:
     texts = [_text(data[token_id]) for token_id in ids]
     examples = [data[token_id].decode(errors="backslashreplace") for token_id in ids]
     kinds = ["reserved" if i in added else _kind(text) for i, text in zip(ids, texts, strict=True)]
-    scripts = [set(names) - _NO_SCRIPT for names in _core.scripts([text or "" for text in texts])]
+    scripts = [set(names) - NO_SCRIPT for names in _core.scripts([text or "" for text in texts])]
     return RemovedTokens(
         _groups(zip(kinds, examples, strict=True)),
         _groups((name, text) for names, text in zip(scripts, examples, strict=True) for name in sorted(names)),

@@ -20,7 +20,7 @@ COLUMNS, FROZEN = "lora_embedding_A", "base_layer.weight"
 """The factor of LoRA with a column for each token; and a copy of the base's table."""
 _COPIED = ("lora_embedding_B", "lora_A.weight")
 _DELTA = "trainable_tokens_delta"
-_PLAIN_STARTS = (None, True, False, "gaussian")
+PLAIN_STARTS = (None, True, False, "gaussian")
 """Values of `init_lora_weights` that do not change the base. `pissa` and others subtract parts of it, which depend on
 all rows of a table."""
 MERGE = "merge the adapter into its base (`merge_and_unload`), save the model with its tokenizer, and transplant that"
@@ -97,7 +97,7 @@ def _require_known(part: Part, config: Mapping[str, Any]) -> None:
     if part.suffix not in known or (kind == _TOKENS and not part.is_delta):
         raise _unclear(info.name, f"what it does to the table `{part.table.info.name}` is not known")
     start = config.get("init_lora_weights")
-    if part.suffix.startswith("lora_") and not any(start is plain or start == plain for plain in _PLAIN_STARTS):
+    if part.suffix.startswith("lora_") and not any(start is plain or start == plain for plain in PLAIN_STARTS):
         raise _unclear(info.name, f"with `init_lora_weights` {start!r} it is a part of the old table")
     axes = {"bias": 1, "lora_B.bias": 1}.get(part.suffix, 2)
     wide = {"weight": 1, FROZEN: 1, "lora_A.weight": 1, "lora_embedding_B": 0}.get(

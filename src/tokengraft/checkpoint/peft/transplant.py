@@ -100,7 +100,7 @@ class AdapterJob:
     @classmethod
     def prepare(cls, folder: Path, model: Any, base: Tokenizer | None, options: TransplantOptions) -> "AdapterJob":
         """The job for an adapter and the folder of the new model, after refusing what cannot be done."""
-        config, file = _opened(folder)
+        config, file = opened(folder)
         checkpoint = open_model(_model_folder(model))
         vocabulary = find_vocabulary(checkpoint)
         old, new = _old_tokenizer(folder, config, base), load_folder(checkpoint.folder)
@@ -278,7 +278,7 @@ def _is_copied(path: Path) -> bool:
     return not (is_old(path) or path.name in (*CONFIGS, CARD))
 
 
-def _opened(folder: Path) -> tuple[dict[str, Any], TensorFile]:
+def opened(folder: Path) -> tuple[dict[str, Any], TensorFile]:
     """The config and the header of an adapter."""
     path = folder / ADAPTER_CONFIG
     if not path.is_file():

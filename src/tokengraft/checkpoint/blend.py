@@ -1,0 +1,360 @@
+"""`blend`: the weighted mean of a model after and before training, file by file, without loading the model.
+
+Every weight is (1 - share) times the trained one plus share times the one before training, computed in 32 bits and
+rounded once. Rows of new tokens are those of the trained model: before training they knew nothing.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from tokengraft import _core
+from tokengraft.checkpoint.byte_ranges import read_into
+from tokengraft.checkpoint.ids import read_config
+from tokengraft.checkpoint.layout import Checkpoint, Vocabulary, find_vocabulary, open_checkpoint
+from tokengraft.checkpoint.model_card import base_name, made_by, public_command, trained_card
+from tokengraft.checkpoint.model_files import ADAPT_FILES, CARD, REPORT, TRAINING, written_before
+from tokengraft.checkpoint.peft.blend import AdapterBlend
+from tokengraft.checkpoint.peft.transplant import is_adapter
+from tokengraft.checkpoint.tensors import (
+    ITEM_BYTES,
+    Ids,
+    Raw,
+    Rows,
+    TensorInfo,
+    header_bytes,
+    narrow,
+    widen,
+)
+from tokengraft.errors import CheckpointError, OptionError, Progress, number, require_type
+from tokengraft.formats.sources import folder_files, is_tokenizer_file, load_folder
+from tokengraft.output.atomic import new_folder, require_distinct, require_new, write_files
+from tokengraft.progress import stage
+from tokengraft.representation import shown
+
+BLOCK_NUMBERS = 1 << 21
+"""Numbers that are blended at a time: 8 MB of each model in 32 bits."""
+_FIT = "pass the model that was trained, and the one that its training began with"
+
+
+@shown
+@dataclass(frozen=True)
+class Blend:
+    """The result of a blend."""
+
+    share: float
+    """The share of the weights before training."""
+    tensors: int
+    """Tensors that were written."""
+    new_rows: int
+    """Rows of new tokens, which are those of the trained model."""
+    is_adapter: bool = False
+    warnings: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready data."""
+        return asdict(self) | {"warnings": list(self.warnings)}
+
+
+@stage("blending weights")
+def blend(
+    trained: str | os.PathLike[str],
+    adapted: str | os.PathLike[str],
+    *,
+    share: float,
+    out: str | os.PathLike[str],
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Blend:
+    """Writes the weighted mean of a model after and before training.
+
+    Training on one language costs a model some of the others. The mean of both gives back most of that, and keeps most
+    of what was learned. Nothing is trained, so several shares can be tried.
+
+    Args:
+        trained: The model after training, in any shards and types; or an adapter of PEFT, which is scaled. The result
+            has its files, shards and types.
+        adapted: The model before training, as tokengraft wrote it: its `tokengraft.json` says which rows are new.
+        share: The share of the weights before training, from 0 to 1. Rows of new tokens are not blended.
+        out: The folder to write.
+        force: Replace a folder that an earlier blend wrote.
+        progress: Called with the bytes written.
+
+    Raises:
+        SourceNotFoundError: A folder is not a checkpoint.
+        CheckpointError: The models differ in shape or vocabulary, or are quantised.
+        OptionError: The share is not a number from 0 to 1.
+        OutputError: The folder exists or cannot be written.
+    """
+    for name, value in (("trained", trained), ("adapted", adapted)):
+        require_type(name, value, str, os.PathLike)
+    share = require_share(share)
+    require_new(Path(out), force=force)
+    require_distinct([trained, adapted], out)
+    source, before = Path(trained), Path(adapted)
+    if is_adapter(before):
+        raise CheckpointError(
+            f"`{before}` is an adapter, and not the model before training",
+            hint="merge it into its base (`merge_and_unload`) and pass that model",
+        )
+    ours = written_before(Path(out))
+    with new_folder(Path(out), replaceable=(lambda path: path.as_posix() in ours) if force else None) as partial:
+        base = open_checkpoint(before)
+        new, warnings = new_ids(before, find_vocabulary(base).rows)
+        if is_adapter(source):
+            done = AdapterBlend.prepare(source, base, new, share)
+            done.write(partial)
+            result = Blend(share, len(done.file.tensors), len(new), True, warnings)
+        else:
+            require_same_vocabulary(source, before)
+            job = WeightBlend.prepare(open_checkpoint(source), base, new, layout="trained")
+            job.write(share, partial, progress)
+            result = Blend(share, len(job.pairs), len(new), False, warnings)
+        copy_others(source, before, partial)
+        words = [
+            "tokengraft",
+            "blend",
+            base_name(source),
+            base_name(before),
+            "--share",
+            f"{share:g}",
+            "--out",
+            "blended",
+        ]
+        state = f"Blended: {1 - share:g} times the trained weights, {share:g} times those before training."
+        made = made_by(public_command(words), REPORT)
+        (partial / CARD).write_bytes(trained_card((before, source), state, f"## Blending\n\n{made}"))
+        write_report(partial, "blend", {"share": share}, {"trained": source, "adapted": before}, result.as_dict())
+    return result
+
+
+def require_share(share: Any) -> float:
+    """A share from 0 to 1."""
+    value = number("share", share)
+    if not 0 <= value <= 1:
+        raise OptionError(f"--share is {value}; it must be from 0 to 1", hint="pass --share 0.2")
+    return float(value)
+
+
+def new_ids(adapted: Path, rows: int) -> tuple[Ids, tuple[str, ...]]:
+    """The ids of new tokens by the files of an adapted model, and a warning if it has none of them."""
+    for name in (REPORT, TRAINING):
+        report = read_config(adapted / name) if (adapted / name).is_file() else {}
+        ids = report.get("new_ids") if isinstance(report, dict) else None
+        if isinstance(ids, list):
+            if not all(type(i) is int and 0 <= i < rows for i in ids):
+                raise CheckpointError(
+                    f"`{adapted / name}` lists new ids that are no rows of the model, which has {rows:,}",
+                    hint="adapt the model again",
+                )
+            return np.array(ids, np.int64), ()
+    if (adapted / REPORT).is_file():
+        raise CheckpointError(
+            f"`{adapted / REPORT}` does not say which rows are new: an older version wrote it",
+            hint="adapt or transplant the model again",
+        )
+    return np.array([], np.int64), (f"`{adapted}` has no `{REPORT}`: no row is taken for new, and all are blended",)
+
+
+def require_same_vocabulary(trained: Path, adapted: Path) -> None:
+    """Refuses models whose tokenizers have other tokens or ids. A trained model may have no tokenizer."""
+    if not any(is_tokenizer_file(Path(path.name)) for path in trained.iterdir()):
+        return
+    ours, theirs = load_folder(trained).ids, load_folder(adapted).ids
+    if ours != theirs:
+        differing = next(iter(sorted({*ours.items()} ^ {*theirs.items()}, key=lambda item: item[1])))
+        raise CheckpointError(
+            f"`{trained}` and `{adapted}` have another vocabulary: only one has {differing[0]!r} with the id "
+            f"{differing[1]:,}",
+            hint=_FIT,
+        )
+
+
+@dataclass(frozen=True)
+class _Side:
+    """A tensor in its file."""
+
+    info: TensorInfo
+    path: Path
+
+    def read(self, stream: BinaryIO, start: int, end: int) -> Raw:
+        """The bytes of some numbers."""
+        item = ITEM_BYTES[self.info.dtype]
+        raw = np.empty((end - start) * item, np.uint8)
+        stream.seek(self.info.start + start * item)
+        read_into(stream, raw)
+        return raw
+
+
+def blended(trained: Rows, adapted: Rows, share: float) -> Rows:
+    """The weighted mean of numbers, in 32 bits."""
+    mean: Rows = np.float32(1 - share) * trained + np.float32(share) * adapted
+    return mean
+
+
+@dataclass(frozen=True)
+class WeightBlend:
+    """The tensors of a model after and before training. One of the two has the files, shards and types to write."""
+
+    layout: Checkpoint
+    pairs: Mapping[str, tuple[_Side, _Side]]
+    """The trained and the untrained tensor, by the name in the layout."""
+    tables: Mapping[str, int]
+    """The numbers in a row of every tensor with a vocabulary axis, by the name in the layout."""
+    is_new: "np.ndarray" = field(repr=False)
+    """Whether the row of an id is new."""
+
+    @classmethod
+    def prepare(cls, trained: Checkpoint, adapted: Checkpoint, new: Ids, *, layout: str) -> "WeightBlend":
+        """Finds every tensor in both models. ``layout`` is the model with the files to write."""
+        first, second = (find_vocabulary(trained), find_vocabulary(adapted))
+        if (first.rows, first.tied) != (second.rows, second.tied):
+            tied = ["tied" if one.tied else "untied" for one in (first, second)]
+            raise CheckpointError(
+                f"the embedding has {first.rows:,} rows in `{trained.folder}` ({tied[0]}) and {second.rows:,} in "
+                f"`{adapted.folder}` ({tied[1]})",
+                hint=_FIT,
+            )
+        ours, theirs, vocabulary = (trained, adapted, first) if layout == "trained" else (adapted, trained, second)
+        others = _sides(theirs)
+        heads = {t.info.name for t in vocabulary.tensors if t.role == "output" and vocabulary.tied}
+        stand_in = _input(second if layout == "trained" else first)
+        pairs = dict[str, tuple[_Side, _Side]]()
+        for name, side in _sides(ours).items():
+            found = _named(name, others) or (stand_in if name in heads else None)
+            other = others.get(found or "")
+            if other is None or other.info.shape != side.info.shape:
+                what = f"the shape {list(other.info.shape)}" if other else "no such tensor"
+                raise CheckpointError(
+                    f"`{name}` has the shape {list(side.info.shape)} in `{ours.folder}`, and `{theirs.folder}` has "
+                    f"{what}",
+                    hint=_FIT,
+                )
+            pairs[name] = (side, other) if layout == "trained" else (other, side)
+            _require_numbers(name, *pairs[name])
+        missing = {*others} - {_named(name, others) for name in pairs}
+        missing -= {t.info.name for t in (second if layout == "trained" else first).tensors if t.role == "output"}
+        if missing:
+            raise CheckpointError(
+                f"`{theirs.folder}` has the tensor `{min(missing)}`, and `{ours.folder}` does not", hint=_FIT
+            )
+        is_new = np.zeros(vocabulary.rows, bool)
+        is_new[new] = True
+        return cls(ours, pairs, {t.info.name: t.info.width for t in vocabulary.tensors}, is_new)
+
+    def write(self, share: float, folder: Path, progress: Progress | None = None) -> None:
+        """Writes all weight files."""
+        total = sum(file.path.stat().st_size for file in self.layout.files)
+        for file in self.layout.files:
+            with np.errstate(all="ignore"), (folder / file.path.name).open("wb") as out:
+                out.write(header_bytes([*file.tensors.values()], file.metadata))
+                for info in file.tensors.values():
+                    for block in self.blocks(info.name, share):
+                        out.write(block.data)
+                        if progress:
+                            progress(file.path.name, block.nbytes, total)
+        if self.layout.index is not None:
+            shutil.copyfile(
+                self.layout.folder / "model.safetensors.index.json", folder / "model.safetensors.index.json"
+            )
+
+    def blocks(self, name: str, share: float) -> Iterator[Raw]:
+        """The bytes of a blended tensor, in parts."""
+        trained, adapted = self.pairs[name]
+        dtype = next(file for file in self.layout.files if name in file.tensors).tensors[name].dtype
+        with trained.path.open("rb", buffering=0) as first, adapted.path.open("rb", buffering=0) as second:
+            if dtype not in ITEM_BYTES:  # equal in both
+                yield _whole(first, trained.info)
+                return
+            width = self.tables.get(name, 1)
+            size = trained.info.size // ITEM_BYTES[trained.info.dtype]
+            step = max(1, BLOCK_NUMBERS // width) * width
+            for start in range(0, size, step):
+                end = min(start + step, size)
+                ours = widen(trained.read(first, start, end), trained.info.dtype)
+                mean = blended(ours, widen(adapted.read(second, start, end), adapted.info.dtype), share)
+                if name in self.tables:
+                    new = self.is_new[start // width : end // width]
+                    mean.reshape(-1, width)[new] = ours.reshape(-1, width)[new]
+                yield narrow(mean, dtype)
+
+
+def _sides(checkpoint: Checkpoint) -> dict[str, _Side]:
+    return {info.name: _Side(info, file.path) for info, file in checkpoint.tensors}
+
+
+def _input(vocabulary: Vocabulary) -> str:
+    return next(tensor.info.name for tensor in vocabulary.tensors if tensor.role == "input")
+
+
+def _named(name: str, others: Mapping[str, Any]) -> str | None:
+    """The name of a tensor in the other model: the same, or with more or fewer parts in front.
+
+    >>> _named("wte.weight", {"transformer.wte.weight": 0, "transformer.wpe.weight": 0})
+    'transformer.wte.weight'
+    """
+    if name in others:
+        return name
+    parts = name.split(".")
+    shorter = next((tail for at in range(1, len(parts)) if (tail := ".".join(parts[at:])) in others), None)
+    longer = [other for other in others if other.endswith(f".{name}")]
+    return shorter if shorter and shorter.count(".") > 0 else longer[0] if len(longer) == 1 else None
+
+
+def _whole(stream: BinaryIO, info: TensorInfo) -> Raw:
+    raw = np.empty(info.size, np.uint8)
+    stream.seek(info.start)
+    read_into(stream, raw)
+    return raw
+
+
+def _require_numbers(name: str, trained: _Side, adapted: _Side) -> None:
+    """Refuses tensors of quantised types, unless both are equal."""
+    kinds = trained.info.dtype, adapted.info.dtype
+    if all(kind in ITEM_BYTES for kind in kinds):
+        return
+    if kinds[0] == kinds[1]:
+        with trained.path.open("rb", buffering=0) as first, adapted.path.open("rb", buffering=0) as second:
+            if np.array_equal(_whole(first, trained.info), _whole(second, adapted.info)):
+                return
+    raise CheckpointError(
+        f"`{name}` is of the type {kinds[0]} after training and {kinds[1]} before: only {', '.join(ITEM_BYTES)} can be "
+        "blended",
+        hint="blend the unquantised models, and quantise the result",
+    )
+
+
+def copy_others(source: Path, adapted: Path, folder: Path) -> None:
+    """Copies the files beside the weights; the tokenizer from the adapted model, if the source has none."""
+    left_out = {CARD, REPORT, *ADAPT_FILES}
+    for path in sorted(source.iterdir()):
+        written = (folder / path.name).exists() or path.name.startswith(".") or path.suffix in _WEIGHTS
+        if path.is_file() and not written and path.name not in left_out:
+            shutil.copyfile(path, folder / path.name)
+    templates = source / "additional_chat_templates"
+    if templates.is_dir():
+        shutil.copytree(templates, folder / templates.name)
+    if not any(is_tokenizer_file(Path(path.name)) for path in folder.iterdir()):
+        write_files(folder_files(load_folder(adapted)), folder)
+
+
+_WEIGHTS = (".bin", ".pt", ".pth", ".ckpt", ".safetensors")
+"""Other weights, and the state of a training run, which is pickled."""
+
+
+def write_report(
+    folder: Path, step: str, options: Mapping[str, Any], inputs: Mapping[str, Path], result: Mapping[str, Any]
+) -> None:
+    """Writes `tokengraft.json` of a trained or blended model, with the names of all files in the folder."""
+    files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    names = [{"role": role, "name": path.name} for role, path in inputs.items()]
+    request = {"step": step, "versions": {"tokengraft": _core.__version__}, "options": dict(options), "inputs": names}
+    report = {"tokengraft": _core.__version__, "request": request, "files": files, step: dict(result), "new_ids": []}
+    text = json.dumps(report, ensure_ascii=False, indent=2) + "\n"
+    (folder / REPORT).write_text(text, encoding="utf-8", errors="backslashreplace")

@@ -1,0 +1,57 @@
+"""`tokengraft train`."""
+
+import argparse
+import json
+import os
+from dataclasses import fields
+from pathlib import Path
+
+from tokengraft.cli.display import print_columns, print_warnings
+from tokengraft.cli.main import resumable
+from tokengraft.cli.options import Commands, add_options, given, say, text_read_options_of
+from tokengraft.options.texts import kept_texts, texts_by_name
+from tokengraft.training.options import TrainOptions
+
+
+def add(commands: Commands) -> None:
+    """Adds the command to the parser."""
+    command = commands.add_parser(
+        "train",
+        first="--text --keep --held-out --out --passes --max-bytes --learning-rate --blend --trainer",
+        help="train an adapted model, and blend it (needs torch)",
+        description="Train an adapted model on text of its new language, with a share of text to keep, and blend the "
+        "result with the weights before training. `training.json` of the model has the settings. Several GPUs: "
+        "`torchrun --nproc-per-node N -m tokengraft train ...`. After an interruption, the same command goes on.",
+    )
+    command.add_argument("adapted", type=Path, metavar="ADAPTED", help="folder of the model, from `tokengraft adapt`")
+    add_options(command, "train")
+    command.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    chosen = given("train", options)
+    settings = {each.name: chosen[each.name] for each in fields(TrainOptions) if each.name in chosen}
+    settings |= {"trainer": dict(options.trainer or ())}
+    work = options.out.with_name(f"{options.out.name}.work")
+    from tokengraft.training.train import train
+
+    with resumable(work, options.arguments, "the state of the training"):
+        done = train(
+            options.adapted,
+            kept_texts(options.text, "text") or {},
+            out=options.out,
+            keep=kept_texts(options.keep, "keep") or {},
+            held_out=texts_by_name(options.held_out or (), "--held-out"),
+            options=TrainOptions(**settings),
+            read_options=text_read_options_of(chosen),
+            quiet=options.quiet,
+        )
+    if os.environ.get("RANK", "0") != "0":  # a launcher started several processes, and this is not the first
+        return 0
+    if options.json:
+        print(json.dumps(done.as_dict(), ensure_ascii=False))
+    else:
+        print_columns(*done.table())
+    print_warnings(done.warnings)
+    say(f"wrote `{options.out}`", options)
+    return 0

@@ -1,0 +1,159 @@
+"""`TrainingPlan`: what is decided before a training run starts: passes, tokens, steps, memory, and what is scored."""
+
+import os
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tokengraft import _core
+from tokengraft.checkpoint.layout import Checkpoint, find_vocabulary, open_checkpoint
+from tokengraft.checkpoint.tensors import ITEM_BYTES
+from tokengraft.errors import CorpusError
+from tokengraft.measure.models import hardware, start_ids
+from tokengraft.tokenizer.tokenizer import Tokenizer
+from tokengraft.training.options import MAX_PASSES, MIN_STEPS, Recipe, TrainOptions
+from tokengraft.training.text import HELD_OUT_BYTES, SCORED_SHARE, Ids, TrainingText, mix, old_tokens, packed, sample
+
+LENGTH, SHORTEST = 1024, 64
+"""Tokens of a sequence: the most, and the fewest where the text is small."""
+WEIGHT_BYTES, ACTIVATION_BYTES, LOGIT_BYTES = 16, 40, 16
+"""Memory: for a weight with its gradient and the state of AdamW; for a number of a layer's width; for a logit."""
+CPU_TOKENS = 2048
+"""Tokens of a batch on a CPU: more are no faster, and then long without a sign of progress."""
+_SHAPE = (("num_hidden_layers", "n_layer"), ("hidden_size", "n_embd"))
+
+
+@dataclass(frozen=True)
+class Steps:
+    """How the tokens are divided into steps."""
+
+    n: int
+    per_step: int
+    """Sequences of a step, of all processes together."""
+    length: int
+    batch: int
+    """Sequences that a process has in memory at once."""
+
+
+@dataclass(frozen=True)
+class TrainingPlan:
+    """What a training run was asked for. Everything else is computed when it is needed."""
+
+    folder: Path
+    tokenizer: Tokenizer
+    text: TrainingText
+    options: TrainOptions
+
+    @property
+    def world(self) -> int:
+        """The number of processes, which launchers set."""
+        return int(os.environ.get("WORLD_SIZE", "1"))
+
+    @cached_property
+    def checkpoint(self) -> Checkpoint:
+        """The model before training."""
+        return open_checkpoint(self.folder)
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """What `training.json` says, with the options in its place where they are given."""
+        width = self.checkpoint.text_config.get("hidden_size") or self.checkpoint.text_config.get("n_embd") or 0
+        recipe = Recipe.of(self.folder, width=width, rows=find_vocabulary(self.checkpoint).rows)
+        names = ("learning_rate", "new_rows_factor", "kept_share", "step_bytes")
+        given = {name: value for name in names if (value := getattr(self.options, name)) is not None}
+        return replace(recipe, **given)
+
+    @cached_property
+    def passes(self) -> float:
+        """As many as cost the tokens of one pass with the old tokenizer, if they were not given."""
+        if self.options.passes != "auto":
+            return float(self.options.passes)
+        ids, _ = self._packed(1, 5_000_000)
+        before = old_tokens(ids, self.recipe.new_ids, self.recipe.pieces)
+        return float(min(MAX_PASSES, max(1, round(before / max(1, len(ids))))))
+
+    def _packed(self, passes: float, max_bytes: int | None) -> tuple[Ids, int]:
+        documents = mix(
+            self.text.target, self.text.keep, share=self.recipe.kept_share, passes=passes, seed=self.options.seed
+        )
+        return packed(self.tokenizer, documents, start_ids(self.checkpoint, self.tokenizer), max_bytes)
+
+    @cached_property
+    def ids(self) -> tuple[Ids, int]:
+        """The tokens of all passes in the order of training, and the bytes of their text."""
+        ids, n_bytes = self._packed(self.passes, self.options.max_bytes)
+        if not n_bytes or len(ids) <= 2 * self.world:
+            raise CorpusError(f"the text has {len(ids)} tokens, too few for a step", hint="pass more to --text")
+        return ids, n_bytes
+
+    @cached_property
+    def steps(self) -> Steps:
+        """Steps of equal size. They do not depend on the number of processes, if it divides their sequences."""
+        (ids, n_bytes), config = self.ids, self.checkpoint.text_config
+        context = config.get("max_position_embeddings") or config.get("n_positions") or LENGTH
+        longest = min(LENGTH, context, max(SHORTEST, len(ids) // SHORTEST), len(ids) // self.world)
+        length = min(self.options.length or 1 << (longest.bit_length() - 1), context, len(ids) // self.world)
+        n_sequences = len(ids) // length
+        wanted = self.options.step_bytes or min(self.recipe.step_bytes, max(1, n_bytes // MIN_STEPS))
+        per_step = max(1, round(n_sequences * wanted / n_bytes))
+        grain = 8 if per_step >= 16 else 2 if per_step >= 2 else 1
+        per_step = min(per_step // grain * grain, n_sequences)
+        per_step = max(1, per_step // self.world if per_step >= self.world else 1) * self.world
+        most = self.options.batch or self._fitting(length)
+        here = per_step // self.world
+        batch = next(n for n in range(min(most, here), 0, -1) if here % n == 0)
+        return Steps(n_sequences // per_step, per_step, length, batch)
+
+    @property
+    def _token_bytes(self) -> int:
+        """Memory for a token of a batch: activations and logits."""
+        config, rows = self.checkpoint.text_config, find_vocabulary(self.checkpoint).rows
+        layers, width = (config.get(name) or config.get(short) or 32 for name, short in _SHAPE)
+        return layers * width * ACTIVATION_BYTES + rows * LOGIT_BYTES
+
+    @cached_property
+    def _weights(self) -> int:
+        return sum(info.size // ITEM_BYTES.get(info.dtype, 1) for info, _ in self.checkpoint.tensors)
+
+    def _fitting(self, length: int) -> int:
+        where = hardware()
+        if not where.on_gpu:
+            return max(1, CPU_TOKENS // length)
+        left = 0.8 * where.memory - WEIGHT_BYTES * self._weights
+        return 1 << max(0, int(left // (self._token_bytes * length)).bit_length() - 1) if left > 0 else 1
+
+    @property
+    def memory(self) -> int:
+        """Bytes that a process will need, about."""
+        return WEIGHT_BYTES * self._weights + self.steps.batch * self.steps.length * self._token_bytes
+
+    @property
+    def new_ids(self) -> "np.ndarray":
+        """The ids of new rows."""
+        return np.array(self.recipe.new_ids, np.int64)
+
+    @cached_property
+    def scored(self) -> dict[str, tuple[str, ...]]:
+        """The documents of every held-out text that are scored."""
+        most = int(min(max(self.ids[1] // SCORED_SHARE, HELD_OUT_BYTES[0]), HELD_OUT_BYTES[1]))
+        return {name: sample(documents, most) for name, documents in self.text.held_out.items()}
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """What decides the weights of the run. A work folder is only used by a run with the same."""
+        files = {
+            file.path.name: [(status := file.path.stat()).st_size, status.st_mtime_ns] for file in self.checkpoint.files
+        }
+        options = {name: value for name, value in asdict(self.options).items() if name not in ("blend", "batch")}
+        return {
+            "tokengraft": _core.__version__,
+            "model": {"files": files, "tokenizer": self.tokenizer.content_hash},
+            "options": options | {"trainer": dict(self.options.trainer)},
+            "recipe": asdict(self.recipe) | {"new_ids": len(self.recipe.new_ids), "pieces": sum(self.recipe.pieces)},
+            "text": sha256(self.ids[0].tobytes()).hexdigest(),
+            "steps": {name: n for name, n in asdict(self.steps).items() if name != "batch"},
+        }

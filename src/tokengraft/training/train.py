@@ -1,0 +1,384 @@
+"""`train`: continues the pre-training of an adapted model on `transformers.Trainer`, and blends the result.
+
+The state is saved in `OUT.work`, and the same call goes on from there. At the end, `OUT` is the adapted model with
+other weights: its files, shards and types, with a card, a log and a plot.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from pathlib import Path
+from threading import Event, Thread
+from time import monotonic
+from typing import Any
+
+from tokengraft.checkpoint.blend import WeightBlend, copy_others, write_report
+from tokengraft.checkpoint.compare_files import require_torch
+from tokengraft.checkpoint.layout import open_checkpoint, require_no_adapter
+from tokengraft.checkpoint.model_card import base_name, code, made_by, public_command, table, trained_card
+from tokengraft.checkpoint.model_files import CARD, REPORT
+from tokengraft.corpus.open import Corpus, local_files
+from tokengraft.corpus.options import ReadOptions
+from tokengraft.errors import OptionError, OutputError, require_type
+from tokengraft.formats.sources import load_folder
+from tokengraft.measure.bits import bits, chunk_bytes, chunks, score_models, sequences
+from tokengraft.measure.models import LoadedModel, free_memory, hardware, load_model
+from tokengraft.measure.segments import LINES, Text
+from tokengraft.output.atomic import new_folder, require_distinct, require_new
+from tokengraft.progress import Stages, duration, stage, stages
+from tokengraft.training.options import KEPT_LIMIT, SHARES, TrainOptions
+from tokengraft.training.plan import TrainingPlan
+from tokengraft.training.result import Training
+from tokengraft.training.text import training_text
+
+LOG, PLOT, WORK = "training_log.json", "training.svg", ".work"
+BACKWARD = 3.2
+"""How much longer a token takes in training than in scoring."""
+SAVE_SECONDS, ALIVE_SECONDS = 600, 20
+
+
+@stage("training the model")
+def train(
+    adapted: str | os.PathLike[str],
+    text: Corpus | Mapping[str, Corpus],
+    *,
+    out: str | os.PathLike[str],
+    keep: Corpus | Mapping[str, Corpus] | None = None,
+    held_out: Mapping[str, Corpus] | None = None,
+    options: TrainOptions | None = None,
+    read_options: ReadOptions | None = None,
+    quiet: bool = False,
+) -> Training:
+    """Trains an adapted model on text, and blends it with the weights before training.
+
+    Built on `transformers.Trainer`: run it by `torchrun` or `accelerate launch` to use several GPUs. An interrupted run
+    goes on from its last saved step if it is called again, and ends with the same weights.
+
+    Args:
+        adapted: A model folder, as `adapt` writes it. Its `training.json` has the new rows and a learning rate. A model
+            without it is trained too, as one without new rows.
+        text: Text to learn: whatever `count` reads, or several by name.
+        out: The folder to write. The state of the run is in a folder with `.work` after its name.
+        keep: Text in the languages to keep, or several by name. It gets a fixed share of the training text.
+        held_out: Text to score, by name. One with the name of a text of ``keep`` must not get worse. By default,
+            documents of ``text`` and ``keep`` are held out.
+        options: Passes, rate, blending and more.
+        read_options: How to read the texts; by default text files have one document per line.
+        quiet: Show no progress.
+
+    Raises:
+        SourceNotFoundError: The folder is not a checkpoint.
+        CheckpointError: The model cannot be loaded or trained.
+        CorpusError: A text is empty or cannot be read.
+        OptionError: An option has an invalid value, or a library is not installed.
+        OutputError: The folder exists, or the work folder is that of another run.
+    """
+    require_type("adapted", adapted, str, os.PathLike)
+    require_type("options", options, TrainOptions, type(None))
+    require_new(out, force=False)
+    texts = text if isinstance(text, Mapping) else {"text": text}
+    kept = keep if isinstance(keep, Mapping) else {} if keep is None else {"keep": keep}
+    if both := {*texts} & {*kept}:
+        raise OptionError(
+            f"--text and --keep both have a text {min(both)!r}", hint="give each another name: NAME=FILES"
+        )
+    named = {**texts, **kept, **(held_out or {})}
+    paths = [path for corpus in named.values() for path in local_files(corpus, read_options or LINES)]
+    require_distinct([adapted, *paths], out, f"{os.fspath(out)}{WORK}")
+    _require_trainer()
+    require_no_adapter(Path(adapted))
+    open_checkpoint(Path(adapted))
+    is_main = int(os.environ.get("RANK", "0")) == 0
+    with stages(quiet=quiet or not is_main) as shown:
+        shown.start("reading the text")
+        tokenizer = load_folder(Path(adapted))
+        found = training_text(tokenizer, texts, kept, held_out or {}, read_options)
+        plan = TrainingPlan(Path(adapted), tokenizer, found, options or TrainOptions())
+        run = _Run(plan, Path(out), shown)
+        with _alive(shown):
+            return run.result()
+
+
+def _require_trainer() -> None:
+    hint = 'install them: pip install "tokengraft[train]"'
+    require_torch(hint)
+    try:
+        import_module("accelerate")
+    except ImportError as error:
+        raise OptionError(f"training needs transformers and accelerate: {error}", hint=hint) from error
+
+
+@contextmanager
+def _alive(shown: Stages) -> Iterator[None]:
+    """Shows the state of the stage from time to time: a step of a large model on a CPU takes minutes."""
+    end = Event()
+
+    def tell() -> None:
+        while not end.wait(ALIVE_SECONDS):
+            shown.update("", 0, 0)
+
+    thread = Thread(target=tell, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        end.set()
+        thread.join()
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A training run."""
+
+    plan: TrainingPlan
+    out: Path
+    shown: Stages
+
+    @property
+    def work(self) -> Path:
+        """The folder with the state of the run."""
+        return self.out.with_name(self.out.name + WORK)
+
+    def result(self) -> Training:
+        """Trains, blends and writes the model."""
+        self._open_work()
+        args = self._arguments()
+        history, before, warnings = self._trained(args)
+        result = self._blended(history, before, warnings) if args.process_index == 0 else None
+        found: Training = _of_first_process(result, self.plan.world)
+        return found
+
+    def _open_work(self) -> None:
+        path, found = self.work / "settings.json", json.loads(json.dumps(self.plan.settings))
+        if path.is_file():
+            with suppress(ValueError):
+                if json.loads(path.read_bytes()) != found:
+                    raise OutputError(
+                        f"`{self.work}` is from a run with another model, text or other options",
+                        hint="delete it to train from the beginning, or choose another --out",
+                    )
+        self.work.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(f".{os.getpid()}")
+        partial.write_text(json.dumps(found, indent=1) + "\n")
+        partial.replace(path)
+
+    def _arguments(self) -> Any:
+        """The arguments of the Trainer."""
+        from transformers import TrainingArguments
+
+        where, steps, given = hardware(), self.plan.steps, dict(self.plan.options.trainer)
+        fixed = {
+            "output_dir": str(self.work),
+            "learning_rate": self.plan.recipe.learning_rate,
+            "lr_scheduler_type": "cosine",
+            "warmup_steps": max(1, round(0.1 * steps.n)),
+            "adam_beta2": 0.95,
+            "max_steps": steps.n,
+            "per_device_train_batch_size": steps.batch,
+            "gradient_accumulation_steps": steps.per_step // self.plan.world // steps.batch,
+            "train_sampling_strategy": "sequential",
+            "seed": self.plan.options.seed,
+            "bf16": where.dtype == "bfloat16",
+            "use_cpu": not where.on_gpu,
+            "dataloader_pin_memory": where.on_gpu,
+            "remove_unused_columns": False,
+            "logging_steps": max(1, steps.n // 50),
+            "save_strategy": "steps",
+            "save_steps": steps.n,
+            "save_total_limit": 1,
+            "disable_tqdm": True,
+            "report_to": "none",
+        }
+        try:
+            args = TrainingArguments(**fixed | given)
+        except (TypeError, ValueError) as error:
+            raise OptionError(
+                f"the Trainer refuses its arguments: {error}", hint="correct or leave out --trainer"
+            ) from error
+        if args.n_gpu > 1:
+            self.shown.note(
+                f"one of {args.n_gpu} GPUs is used; `torchrun --nproc-per-node {args.n_gpu} -m tokengraft "
+                "train ...` uses all"
+            )
+            args._n_gpu = 1  # DataParallel would multiply the size of a step
+        return args
+
+    def _trained(self, args: Any) -> tuple[list[Any], dict[str, float], list[str]]:
+        """Trains, or goes on. The trained weights are then in the work folder."""
+        done = self.work / "trained.json"
+        if done.is_file():
+            found = json.loads(done.read_bytes())
+            return found["history"], found["before"], found["warnings"]
+        self.shown.start("scoring before training", "share")
+        loaded = load_model(self.plan.folder, hardware(), dtype="float32")
+        before, seconds = self._before(loaded)
+        (ids, n_bytes), steps, memory = self.plan.ids, self.plan.steps, self.plan.memory
+        warnings = [*self.plan.text.warnings]
+        if memory > (free := _free_memory(loaded)):
+            warnings.append(
+                f"training needs about {memory / 1e9:.1f} GB of memory, and {free / 1e9:.1f} GB are free; use a larger "
+                "machine, or LoRA (see the guide)"
+            )
+        every = max(1, min(steps.n, round(SAVE_SECONDS / max(seconds / steps.n, 1e-3))))
+        if "save_steps" not in self.plan.options.trainer:  # the same in all processes, which save together
+            args.save_steps = _of_first_process(every, self.plan.world)
+        self.shown.note(
+            f"{n_bytes / 1e6:,.2f} MB of text, {len(ids):,} tokens, {self.plan.passes:g} passes; {steps.n:,} steps of "
+            f"{steps.per_step} × {steps.length} tokens at a rate of {self.plan.recipe.learning_rate:g}; about "
+            f"{memory / 1e9:.1f} GB of memory and {duration(seconds)}"
+        )
+        for warning in warnings:
+            self.shown.note(f"warning: {warning}")
+        from tokengraft.training.trainer import trained
+
+        history = trained(self.plan, loaded, args, self.shown, warnings)
+        if args.process_index == 0:
+            partial = done.with_suffix(".partial")
+            partial.write_text(json.dumps({"history": history, "before": before, "warnings": warnings}))
+            partial.replace(done)
+        return history, before, warnings
+
+    def _before(self, loaded: LoadedModel) -> tuple[dict[str, float], float]:
+        """Bits per byte before training, and the seconds that training will take, by the speed of scoring."""
+        size, found, tokens, seconds = chunk_bytes([self.plan.folder]), dict[str, float](), 0, 0.0
+        total = sum(len(document.encode()) for documents in self.plan.scored.values() for document in documents)
+        for name, documents in self.plan.scored.items():
+            text = sequences(loaded.tokenizer, [*chunks(documents, size)])
+            rate, start = text.text_bytes / max(1, text.n_tokens), monotonic()
+
+            def report(n: int, name: str = name, rate: float = rate) -> None:
+                self.shown.update(name, round(n * rate), total)
+
+            score, _ = bits(loaded, text, progress=report)
+            found[name] = score.bits / score.bytes
+            tokens, seconds = tokens + text.n_tokens, seconds + monotonic() - start
+        return found, BACKWARD * seconds / max(1, tokens) * len(self.plan.ids[0]) / self.plan.world
+
+    def _blended(self, history: list[Any], before: dict[str, float], warnings: list[str]) -> Training:
+        """Scores the shares, chooses one, and writes the model with it."""
+        free_memory()
+        job = WeightBlend.prepare(
+            open_checkpoint(self.work / "trained"), self.plan.checkpoint, self.plan.new_ids, layout="adapted"
+        )
+        chosen = self.plan.options.blend
+        wanted: tuple[float, ...] = SHARES if chosen == "auto" else (0.0, float(chosen))
+        if chosen == "auto" and not self.plan.text.kept:
+            chosen, wanted = 0.0, (0.0,)
+            warnings.append("there is no kept text (--keep), so the weights were not blended")
+        self.shown.start("blending", "share")
+        shares = dict[float, dict[str, float]]()
+        for share in dict.fromkeys(wanted):
+            candidate = self.work / "candidate"
+            shutil.rmtree(candidate, ignore_errors=True)
+            candidate.mkdir()
+            job.write(share, candidate)
+            copy_others(self.plan.folder, self.plan.folder, candidate)
+            scores = score_models(
+                {"": candidate}, {name: Text(name, parts) for name, parts in self.plan.scored.items()}
+            )
+            shares[share] = {name: found.bits / found.bytes for (_, name), (found, _) in scores.items()}
+            self.shown.update(f"{share:g}", 1, len(wanted))
+        if chosen == "auto":
+            chosen, enough = chosen_share(shares, before, self.plan.text.kept)
+            if not enough:
+                warnings.append(
+                    f"kept text is more than {KEPT_LIMIT:.0%} worse than before training with every share; a lower "
+                    "--learning-rate, a larger --kept-share or fewer --passes forget less"
+                )
+        scored = {name: sum(len(text.encode()) for text in parts) for name, parts in self.plan.scored.items()}
+        result = Training(
+            passes=self.plan.passes,
+            steps=self.plan.steps.n,
+            text_bytes=self.plan.ids[1],
+            tokens=len(self.plan.ids[0]),
+            learning_rate=self.plan.recipe.learning_rate,
+            share=float(chosen),
+            before=before,
+            shares=shares,
+            kept=tuple(sorted(self.plan.text.kept)),
+            scored=scored,
+            warnings=tuple(dict.fromkeys(warnings)),
+        )
+        self._write(job, history, result)
+        shutil.rmtree(self.work)
+        return result
+
+    def _write(self, job: WeightBlend, history: list[Any], result: Training) -> None:
+        from tokengraft.training.held_out import plot
+
+        heads, rows = result.table()
+        share = self.plan.recipe.kept_share if self.plan.text.keep else 0
+        options = {
+            name: value for name, value in asdict(self.plan.options).items() if value != getattr(TrainOptions(), name)
+        }
+        words = ["tokengraft", "train", base_name(self.plan.folder), "--text", "TEXT"]
+        words += ["--keep", "TEXT"] * bool(self.plan.text.keep)
+        for name, value in options.items():
+            for item in value.items() if isinstance(value, Mapping) else [value]:
+                shown = f"{item[0]}={item[1]}" if isinstance(item, tuple) else str(item)
+                words += [f"--{name.replace('_', '-')}", shown]
+        section = "\n\n".join(
+            [
+                "## Training",
+                f"Trained on {result.text_bytes / 1e6:,.1f} MB of text ({result.tokens:,} tokens, {result.passes:g} "
+                f"passes), {share:.0%} of it kept text. Bits per byte of held-out text, less is better "
+                f"([curves]({PLOT}), [log]({LOG})):",
+                table([*heads], [[code(row[0]), *row[1:]] for row in rows]),
+                made_by(public_command([*words, "--out", "trained"]), REPORT),
+            ]
+        )
+        state = (
+            f"**Trained** after its vocabulary was changed, and blended with {result.share:g} of the weights before."
+        )
+        settings = {name: value for name, value in self.plan.settings.items() if name != "model"}
+        log = {"result": result.as_dict(), "settings": settings, "history": history}
+        with new_folder(self.out, replaceable=None) as partial:
+            job.write(result.share, partial)
+            copy_others(self.plan.folder, self.plan.folder, partial)
+            (partial / LOG).write_text(json.dumps(log, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+            (partial / PLOT).write_text(plot(history, [*result.before]), encoding="utf-8")
+            (partial / CARD).write_bytes(trained_card([self.plan.folder], state, section))
+            write_report(partial, "train", options, {"adapted": self.plan.folder}, result.as_dict())
+
+
+def _of_first_process(value: Any, world: int) -> Any:
+    """The value of the first process, in all of them."""
+    values = [value]
+    if world > 1:
+        import torch
+
+        torch.distributed.broadcast_object_list(values)
+    return values[0]
+
+
+def _free_memory(loaded: LoadedModel) -> int:
+    import torch
+
+    if loaded.hardware.on_gpu:
+        held = 4 * sum(int(weight.numel()) for weight in loaded.model.parameters())
+        return int(torch.cuda.mem_get_info()[0]) + held
+    with suppress(OSError, StopIteration):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return 1024 * int(next(line for line in lines if line.startswith("MemAvailable")).split()[1])
+    return loaded.hardware.memory
+
+
+def chosen_share(
+    shares: Mapping[float, Mapping[str, float]], before: Mapping[str, float], kept: Collection[str]
+) -> tuple[float, bool]:
+    """The smallest share with which all kept text is at most 1 % worse than before, and whether there is one.
+
+    If there is none, the share with which the worst kept text is best.
+
+    >>> chosen_share({0.0: {"en": 1.2}, 0.1: {"en": 1.005}, 0.2: {"en": 1.0}}, {"en": 1.0}, ["en"])
+    (0.1, True)
+    >>> chosen_share({0.0: {"en": 1.2}, 0.1: {"en": 1.1}}, {"en": 1.0}, ["en"])
+    (0.1, False)
+    """
+    worst = {share: max(scores[name] / before[name] - 1 for name in kept) for share, scores in shares.items()}
+    enough = [share for share, loss in worst.items() if loss <= KEPT_LIMIT + 1e-9]
+    return (min(enough), True) if enough else (min(worst, key=lambda share: (worst[share], share)), False)

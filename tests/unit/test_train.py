@@ -1,0 +1,428 @@
+"""`train`: the mix, passes, faster rows against an optimizer with two groups, blending, resuming, several processes."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from checkpoints import ENGLISH, ESTONIAN
+
+import tokengraft as tg
+from tokengraft import cli, errors
+from tokengraft.training.options import Recipe, TrainOptions
+from tokengraft.training.text import mix, old_tokens, packed, sample, training_text
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("accelerate")
+import tiny_models  # noqa: E402
+
+from tokengraft.training import FasterNewRows, HeldOutBits, faster_new_rows  # noqa: E402
+from tokengraft.training.train import chosen_share  # noqa: E402
+
+ROOT = Path(__file__).parents[2]
+SHORT = TrainOptions(max_bytes=4000, length=64, step_bytes=1000, blend=0.2, trainer={"bf16": False})
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory):
+    """A folder with an adapted model, and texts."""
+    folder = tiny_models.texts(tmp_path_factory.mktemp("train"))
+    tiny_models.tiny_llama(folder / "model", tied=True)
+    options = tg.AdaptOptions(report=False)
+    texts = {"target": folder / "et.txt", "keep": folder / "en.txt"}
+    tg.adapt(folder / "model", **texts, add=30, out=folder / "adapted", options=options)
+    (folder / "en-test.txt").write_text("\n".join(f"another cat {n} on a mat" for n in range(40)), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def place(template, tmp_path, monkeypatch):
+    """A copy of it, which is the working directory."""
+    shutil.copytree(template, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def weights(folder):
+    from safetensors.torch import load_file
+
+    return {
+        name: value for path in sorted(Path(folder).glob("*.safetensors")) for name, value in load_file(path).items()
+    }
+
+
+def share_of_kept(documents):
+    sizes = [(len(text.encode()), text.startswith("k")) for text in documents]
+    return sum(n for n, kept in sizes if kept) / sum(n for n, _ in sizes)
+
+
+@pytest.mark.parametrize("keep", [["k" * 50] * 3, ["k" * 50] * 5000, ["k" * 90_000]], ids=["few", "many", "one"])
+@pytest.mark.parametrize("share", [0.1, 0.3])
+def test_kept_text_has_its_share_whatever_the_sizes(keep, share):
+    text = ["t" * 40] * 1000
+    for passes in (1, 2, 2.5):
+        documents = [*mix(text, keep, share=share, passes=passes, seed=3)]
+        assert share_of_kept(documents) == pytest.approx(share, rel=0.05)
+        assert sum(text.startswith("t") for text in documents) == pytest.approx(1000 * passes, abs=1)
+
+
+def test_every_pass_reads_all_text_in_another_order_and_kept_text_goes_on():
+    text, keep = [f"t{n}" for n in range(100)], [f"k{n:03}" for n in range(200)]
+    documents = [*mix(text, keep, share=0.2, passes=2)]
+    targets = [text for text in documents if text.startswith("t")]
+    assert sorted(targets[:100]) == sorted(targets[100:]) == sorted(text)
+    assert targets[:100] != targets[100:]
+    kept = "".join(text for text in documents if text.startswith("k"))
+    assert len({*kept.split("k")}) == kept.count("k") + 1
+    assert documents == [*mix(text, keep, share=0.2, passes=2)]
+    assert documents != [*mix(text, keep, share=0.2, passes=2, seed=1)]
+    assert [*mix(text, passes=1)] != text
+    assert sorted(mix(text, share=0.5)) == sorted(text)
+
+
+def test_packed_text_is_the_ids_of_the_documents_with_a_start_before_each(place):
+    tokenizer = tg.load(place / "adapted")
+    ids, n_bytes = packed(tokenizer, iter(ESTONIAN[:50]), [395], None)
+    assert ids.tolist() == [token for text in ESTONIAN[:50] for token in (395, *tokenizer.encode(text))]
+    assert n_bytes == sum(len(text.encode()) for text in ESTONIAN[:50])
+    short, size = packed(tokenizer, iter(ESTONIAN[:50]), [395], 1000)
+    assert size == 1000
+    assert short.tolist() == ids[: len(short)].tolist()
+    assert len(short) == pytest.approx(len(ids) * 1000 / n_bytes, rel=0.1)
+
+
+@pytest.mark.usefixtures("place")
+def test_the_cost_with_the_old_tokenizer_is_that_of_the_old_tokenizer():
+    recipe, base = Recipe.of("adapted"), tg.load("model")
+    ids, _ = packed(tg.load("adapted"), iter(ESTONIAN), [395], None)
+    assert old_tokens(ids, recipe.new_ids, recipe.pieces) == sum(1 + len(base.encode(text)) for text in ESTONIAN)
+
+
+@pytest.mark.parametrize(("pieces", "passes"), [(1, 1), (2, 2), (9, 3)])
+def test_passes_cost_one_pass_with_the_old_tokenizer_and_are_at_most_3(place, pieces, passes):
+    path = place / "adapted" / "training.json"
+    training = json.loads(path.read_text())
+    ids, _ = packed(tg.load("adapted"), iter(ESTONIAN), [395], None)
+    new = float(np.isin(ids, training["new_ids"]).mean())
+    n = max(1, round(1 + (pieces - 1) / new)) if pieces > 1 else 1
+    path.write_text(json.dumps(training | {"pieces": [n] * len(training["new_ids"]), "kept_share": 0}))
+    found = tg.train("adapted", "et.txt", out="out", options=TrainOptions(max_bytes=800, blend=0), quiet=True)
+    assert found.passes == passes
+    assert found.text_bytes == 800
+
+
+def two_groups(model, ids, factor):
+    """An oracle: new rows are parameters of their own, in a group with a higher rate."""
+    tables = {id(m.weight): m for m in (model.get_input_embeddings(), model.get_output_embeddings())}
+    rows = [torch.nn.Parameter(module.weight.detach()[ids].clone()) for module in tables.values()]
+    others = [weight for weight in model.parameters() if id(weight) not in tables]
+    old = [module.weight for module in tables.values()]
+    groups = [{"params": [*others, *old]}, {"params": rows, "lr": 1e-2 * factor}]
+    return torch.optim.AdamW(groups, lr=1e-2, weight_decay=0.1), [*zip(old, rows, strict=True)]
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_rows_take_the_steps_of_a_group_with_a_higher_rate(tmp_path, tied):
+    tiny_models.tiny_llama(tmp_path / "adapted", tied=tied)
+    place, ids, factor = tmp_path, [297, 300, 326], 4.0
+    batches = torch.randint(0, 390, (5, 2, 16), generator=torch.Generator().manual_seed(1))
+    ours, theirs = (tiny_models.model_in(place / "adapted").double() for _ in range(2))  # Adam amplifies rounding
+    optimizer = torch.optim.AdamW(ours.parameters(), lr=1e-2, weight_decay=0.1)
+    faster_new_rows(optimizer, ours, ids, factor)
+    oracle, tables = two_groups(theirs, ids, factor)
+    for batch in batches:
+        for model, stepper in ((ours, optimizer), (theirs, oracle)):
+            model(input_ids=batch, labels=batch).loss.backward()
+            for table, rows in tables if model is theirs else ():
+                rows.grad = table.grad[ids].clone()
+            stepper.step()
+            stepper.zero_grad()
+            for table, rows in tables if model is theirs else ():
+                table.data[ids] = rows.data
+    for name, value in ours.state_dict().items():
+        assert torch.allclose(value, theirs.state_dict()[name], atol=1e-9), name
+    before = tiny_models.model_in(place / "adapted").get_input_embeddings().weight
+    assert not torch.allclose(ours.get_input_embeddings().weight[ids].float(), before[ids], atol=1e-3)
+
+
+def test_the_callback_registers_the_hook_once_training_begins(place):
+    model = tiny_models.model_in(place / "adapted")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    callback = FasterNewRows([400], 3.0)
+    callback.on_train_begin(None, None, None, model=model, optimizer=optimizer)
+    before = model.get_input_embeddings().weight.detach().clone()
+    for weight in model.parameters():
+        weight.grad = torch.ones_like(weight)
+    optimizer.step()
+    change = before - model.get_input_embeddings().weight.detach()
+    assert change[400].mean() == pytest.approx(0.3, abs=1e-5)
+    assert change[399].mean() == pytest.approx(0.1, abs=1e-5)
+    callback.on_train_end(None, None, None)
+    optimizer.step()
+    again = before - change - model.get_input_embeddings().weight.detach()
+    assert again[400].mean() == pytest.approx(0.1, abs=1e-5)
+
+
+@pytest.mark.parametrize("how", ["other optimizer", "flat", "zero"])
+def test_faster_rows_of_a_sharded_table_are_refused(place, how):
+    model = tiny_models.model_in(place / "adapted")
+    table = model.get_input_embeddings().weight
+    others = [weight for weight in model.parameters() if weight is not table]
+    optimizer = torch.optim.AdamW(others if how == "other optimizer" else model.parameters())
+    if how == "flat":  # as FSDP 1 does it
+        table.data = table.data.reshape(-1)
+    if how == "zero":  # as DeepSpeed does it
+        table.ds_id = 1
+    with pytest.raises(errors.OptionError, match="sharded"):
+        faster_new_rows(optimizer, model, [400], 4.0)
+    assert faster_new_rows(optimizer, model, [400], 1) == []
+    assert faster_new_rows(optimizer, model, [], 4.0) == []
+
+
+def test_a_tensor_of_fsdp_2_is_refused(place):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import distribute_tensor
+
+    os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": "29511", "RANK": "0", "WORLD_SIZE": "1"}
+    torch.distributed.init_process_group("gloo")
+    try:
+        model = tiny_models.model_in(place / "adapted")
+        mesh = init_device_mesh("cpu", (1,))
+        embedding = model.get_input_embeddings()
+        embedding.weight = torch.nn.Parameter(distribute_tensor(embedding.weight.detach(), mesh))
+        with pytest.raises(errors.OptionError, match="sharded"):
+            faster_new_rows(torch.optim.AdamW(model.parameters()), model, [400], 4.0)
+    finally:
+        torch.distributed.destroy_process_group()
+        for name in ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE"):
+            del os.environ[name]
+
+
+BEFORE = {"en": 1.0, "et": 3.0}
+
+
+@pytest.mark.parametrize(
+    ("kept", "chosen"),
+    [
+        ([0.99, 1.0, 1.0], (0.0, True)),
+        ([1.05, 1.02, 1.0099], (0.2, True)),
+        ([1.05, 1.01, 1.0], (0.1, True)),
+        ([1.05, 1.03, 1.02], (0.2, False)),
+        ([1.05, 1.02, 1.03], (0.1, False)),
+    ],
+)
+def test_the_smallest_share_that_is_enough_is_chosen(kept, chosen):
+    shares = {0.1 * at: {"en": score, "et": 2.0} for at, score in enumerate(kept)}
+    assert chosen_share(shares, BEFORE, ["en"]) == (pytest.approx(chosen[0]), chosen[1])
+
+
+def test_the_result_is_the_blend_of_what_was_trained_and_other_commands_agree_on_its_figures(place, capsys):
+    texts = ["--held-out", "et=held-out.txt", "en=en-test.txt"]
+    run = ["train", "adapted", "--text", "et=et.txt", "--keep", "en=en.txt", *texts, "--max-bytes", "4KB"]
+    assert cli.main([*run, "--length", "64", "--out", "first", "--blend", "0"]) == 0
+    shown = capsys.readouterr()
+    assert "before training" in shown.out
+    assert "memory" in shown.err
+    tg.blend("first", "adapted", share=0.2, out="blended")
+    held_out = {"et": "held-out.txt", "en": "en-test.txt"}
+    options = TrainOptions(max_bytes=4000, length=64)
+    done = tg.train(
+        "adapted", {"et": "et.txt"}, keep={"en": "en.txt"}, held_out=held_out, out="second", options=options
+    )
+    scores = tg.evaluate({"adapted": "adapted", "blended": "blended", "second": "second"}, held_out, bits=True)
+    for name in held_out:
+        assert scores["adapted", name].bits_per_byte == pytest.approx(done.before[name], rel=1e-6)
+        assert scores["second", name].bits_per_byte == pytest.approx(done.after[name], rel=1e-6)
+        assert scores["blended", name].bits_per_byte == pytest.approx(done.shares[0.2][name], rel=1e-4)
+    assert [*done.shares] == [0, 0.1, 0.2, 0.3, 0.4, 0.5]
+    assert done.kept == ("en",)
+    assert done.after["et"] < 0.98 * done.before["et"]
+    files = {path.name for path in (place / "second").iterdir()}
+    assert files >= {
+        "README.md",
+        "training_log.json",
+        "training.svg",
+        "tokengraft.json",
+        "config.json",
+        "tokenizer.json",
+    }
+    assert "training.json" not in files
+    assert weights("second").keys() == weights("adapted").keys()
+    assert {value.dtype for value in weights("second").values()} == {
+        value.dtype for value in weights("adapted").values()
+    }
+    card = (place / "second" / "README.md").read_text(encoding="utf-8")
+    assert "untrained" not in card
+    assert "## Training" in card
+    log = json.loads((place / "second" / "training_log.json").read_text(encoding="utf-8"))
+    assert any("eval_et_bits_per_byte" in entry for entry in log["history"])
+    assert "<polyline" in (place / "second" / "training.svg").read_text(encoding="utf-8")
+    assert not Path("second.work").exists()
+
+
+def test_without_held_out_text_documents_are_held_out_of_both(place):
+    tokenizer = tg.load("adapted")
+    found = training_text(tokenizer, {"et": "et.txt"}, {"en": "en.txt"}, {}, None)
+    for name, documents, lines in (("et", found.target, ESTONIAN[:300]), ("en", found.keep, ENGLISH)):
+        assert 0 < len(found.held_out[name]) < len(lines) / 4
+        assert {*found.held_out[name]} | {*documents} == {*lines}
+        assert not {*found.held_out[name]} & {*documents}
+    assert found.kept == {"en"}
+    only = training_text(tokenizer, {"et": "et.txt"}, {"en": "en.txt"}, {"other": "held-out.txt"}, None)
+    assert {*only.held_out} == {"other", "en"}
+    assert only.kept == {"en"}
+    long = " ".join(ESTONIAN)
+    (place / "long.txt").write_text(long, encoding="utf-8")
+    pieces = training_text(tokenizer, {"et": "long.txt"}, {}, {}, None)
+    assert sum(map(len, (*pieces.target, *pieces.held_out["et"]))) <= len(long)
+    assert not any(piece in document for piece in pieces.held_out["et"] for document in pieces.target)
+
+
+def test_documents_that_are_scored_are_not_trained_on(place):
+    (place / "mixed.txt").write_text("\n".join(ESTONIAN[200:340]), encoding="utf-8")
+    found = training_text(tg.load("adapted"), {"text": "mixed.txt"}, {}, {"et": "held-out.txt"}, None)
+    assert {*found.target} == {*ESTONIAN[200:300]}
+    assert "40 documents are also held out" in found.warnings[0]
+
+
+def test_a_sample_has_documents_of_the_whole_text():
+    documents = [f"{n:04}" for n in range(1000)]
+    chosen = sample(documents, 400)
+    assert len(chosen) <= 100
+    assert int(chosen[-1]) > 900
+    assert sample(documents, 10**6) == tuple(documents)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"text": "empty.txt"}, "empty"),
+        ({"text": ["a single document"]}, "left to train on"),
+        ({"held_out": {"et": "et.txt"}}, "scored on what it was trained on"),
+        ({"keep": {"text": "en.txt"}}, "both have a text 'text'"),
+        ({"out": "model"}, "exists"),
+        ({"adapted": "et.txt"}, "not a folder"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_trained_is_refused_before_it_starts(place, arguments, message):
+    (place / "empty.txt").write_text("\n\n")
+    given = {"adapted": "adapted", "text": "et.txt", "out": "out"} | arguments
+    with pytest.raises(errors.TokengraftError, match=message):
+        tg.train(given.pop("adapted"), given.pop("text"), **given, quiet=True)
+    assert not Path("out").exists()
+    assert not Path("out.work").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"passes": 0}, "--passes is 0"),
+        ({"learning_rate": float("nan")}, "--learning-rate is nan"),
+        ({"blend": 1}, "--blend is 1"),
+        ({"kept_share": -0.1}, "--kept-share is -0.1"),
+        ({"trainer": {"seed": 3}}, "decided by other options"),
+    ],
+    ids=str,
+)
+def test_wrong_options_are_refused(options, message):
+    with errors.on_command_line():
+        with pytest.raises(errors.OptionError) as caught:
+            TrainOptions(**options)
+        assert message in str(caught.value)
+
+
+@pytest.mark.usefixtures("place")
+def test_an_argument_that_the_trainer_does_not_know_is_refused():
+    with pytest.raises(errors.OptionError, match="no_such_argument"):
+        tg.train("adapted", "et.txt", out="out", options=TrainOptions(trainer={"no_such_argument": 1}), quiet=True)
+
+
+def command(out, *more):
+    options = ["--length", "64", "--step-bytes", "1KB", "--max-bytes", "8KB", "--blend", "0.2", "--quiet"]
+    texts = ["--text", "et=et.txt", "--keep", "en=en.txt", "--held-out", "et=held-out.txt", "en=en-test.txt"]
+    return ["-m", "tokengraft", "train", "adapted", *texts, *options, "--out", out, *more]
+
+
+def environment():
+    return os.environ | {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
+
+
+def test_a_killed_run_goes_on_and_ends_with_the_same_weights(place):
+    subprocess.run([sys.executable, *command("whole")], check=True, env=environment(), capture_output=True)
+    save = ["--trainer", "save_steps=1"]
+    process = subprocess.Popen(
+        [sys.executable, *command("killed", *save)], env=environment(), stderr=subprocess.DEVNULL
+    )
+    while process.poll() is None and not [*Path("killed.work").glob("checkpoint-[2-9]/trainer_state.json")]:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not Path("killed").exists()
+    saved = [int(path.name.rpartition("-")[2]) for path in Path("killed.work").glob("checkpoint-*")]
+    assert saved
+    (place / "killed.work" / "checkpoint-99").mkdir()  # as if it had been killed while it saved
+    subprocess.run([sys.executable, *command("killed", *save)], check=True, env=environment(), capture_output=True)
+    first, second = weights("whole"), weights("killed")
+    assert all(torch.equal(value, second[name]) for name, value in first.items())
+    logs = [json.loads((place / name / "training_log.json").read_text())["history"] for name in ("whole", "killed")]
+    scores = [[entry for entry in log if "eval_et_bits_per_byte" in entry] for log in logs]
+    assert scores[0] == scores[1]
+
+
+def test_a_work_folder_of_another_run_is_refused(place):
+    work = place / "out.work"
+    work.mkdir()
+    (work / "settings.json").write_text("{}")
+    with pytest.raises(errors.OutputError, match="another model, text or other options"):
+        tg.train("adapted", "et.txt", out="out", options=SHORT, quiet=True)
+
+
+def test_two_processes_give_the_result_of_one(place):
+    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29512"]
+    for out, start in (("one", []), ("two", launcher)):
+        arguments = [*start, *command(out, "--trainer", "bf16=false")]
+        subprocess.run([sys.executable, *arguments], check=True, env=environment(), capture_output=True)
+    first, second, before = (weights(place / name) for name in ("one", "two", "adapted"))
+    for name, value in first.items():
+        assert torch.allclose(value, second[name], atol=2e-3, rtol=1e-3), name
+        assert not torch.equal(value, before[name])
+    scores = [json.loads((place / out / "tokengraft.json").read_text())["train"]["after"] for out in ("one", "two")]
+    assert scores[0] == pytest.approx(scores[1], rel=1e-3)
+
+
+def test_a_warning_says_as_soon_as_kept_text_gets_worse(place):
+    lines, warnings = [], []
+
+    class Fake:
+        args = type("Args", (), {"process_index": 0, "world_size": 1, "device": "cpu"})
+        is_fsdp_enabled = is_deepspeed_enabled = False
+        model = tiny_models.model_in(place / "adapted")
+        accelerator = type("A", (), {"unwrap_model": staticmethod(lambda model: model)})
+
+        def log(self, logs):
+            state.log_history.append(logs)
+
+        def is_world_process_zero(self):
+            return True
+
+    state = type("State", (), {"log_history": [], "global_step": 0, "max_steps": 4})
+    texts = {"et": ESTONIAN[:5], "en": ENGLISH[:5]}
+    callback = HeldOutBits(
+        Fake(), place / "adapted", texts, kept=["en"], points=2, show=lines.append, warn=warnings.append
+    )
+    callback.on_train_begin(None, state, None)
+    with torch.no_grad():
+        Fake.model.model.norm.weight *= 3
+    for step in range(1, 5):
+        state.global_step = step
+        callback.on_step_end(None, state, None)
+    assert [line.split(":")[0] for line in lines] == ["step 0/4", "step 2/4", "step 4/4"]
+    assert len(warnings) == 1
+    assert "kept text `en`" in warnings[0]
