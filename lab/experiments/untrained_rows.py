@@ -56,7 +56,10 @@ def main() -> None:
         plan, by_name = tg.plan(base, new), Change(base, new, lambda: tg.count(base, [*options.learn]))
         changed = copy.deepcopy(model)
         tg.transplant_model(
-            changed, plan, init=by_name.init(init), output_init=output_init and by_name.init(output_init)
+            changed,
+            plan,
+            init=by_name.init(init),
+            options=tg.TransplantOptions(output_init=output_init and by_name.init(output_init)),
         )
         new_ids = [i for i, source in enumerate(plan.sources) if isinstance(source, tuple)]
         for name in texts:

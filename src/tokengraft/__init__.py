@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from tokengraft.checkpoint.blend import blend
     from tokengraft.checkpoint.in_memory import transplant_model
     from tokengraft.checkpoint.result import Transplant
+    from tokengraft.checkpoint.table import TransplantOptions
     from tokengraft.checkpoint.transplant import transplant
     from tokengraft.corpus.options import ReadOptions
     from tokengraft.counts.count import count
@@ -52,6 +53,7 @@ __all__ = [
     "TokengraftError",
     "Tokenizer",
     "Transplant",
+    "TransplantOptions",
     "VocabPlan",
     "__version__",
     "adapt",
@@ -87,6 +89,7 @@ _MODULE_OF = {
     "blend": "checkpoint.blend",
     "transplant_model": "checkpoint.in_memory",
     "Transplant": "checkpoint.result",
+    "TransplantOptions": "checkpoint.table",
     "transplant": "checkpoint.transplant",
     "ReadOptions": "corpus.options",
     "count": "counts.count",

@@ -30,7 +30,9 @@ def check_checkpoint(folder: Path, random: Random) -> None:
         return
     init = random.choice(("fvt-rare", "fvt", "length-weighted", "mean", "random"))
     try:
-        tg.transplant(folder / OLD, new, out, init=init, pad_multiple=random.choice(("keep", 8)))
+        tg.transplant(
+            folder / OLD, new, out, init=init, options=tg.TransplantOptions(pad_multiple=random.choice(("keep", 8)))
+        )
     except TokengraftError:
         if _names(folder) != before:
             raise Difference(f"an error left {_names(folder) - before}") from None

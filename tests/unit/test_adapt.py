@@ -751,7 +751,7 @@ def test_the_command_shows_the_rows_of_the_embedding_as_the_dry_run_does(texts, 
 def test_the_command_has_the_options_of_rows(texts, capsys):
     base = checkpoint(texts / "model")
     small = tg.prune_order(base, tg.count(base, iter(builders.TEXT)))[:30].apply(base)
-    tg.transplant(texts / "model", small, texts / "small", hole_rows="keep")
+    tg.transplant(texts / "model", small, texts / "small", options=tg.TransplantOptions(hole_rows="keep"))
     (texts / "rows.json").write_text(json.dumps({"output_init": "mean", "hole_rows": "zero", "no_report": True}))
     arguments = ["adapt", texts / "small", "--target", texts / "et.txt", "--add", 10, "--out", texts / "out"]
     arguments += ["--init", "length-weighted", "--recipe", texts / "rows.json", "--quiet"]

@@ -79,8 +79,10 @@ NUMBER = {
     "extend_naively": lambda at, n: extend_naively(at.tok, at.et, n),
     "prune": lambda at, n: tg.prune(at.tok, at.et, n),
     "sum_partials": lambda at, n: sum_partials(BatchCounter(at.tok).count_batches([]), at.tok, min_count=n),
-    "transplant": lambda at, n: tg.transplant(at.model, at.tok, None, seed=n),
-    "transplant(pad_multiple)": lambda at, n: tg.transplant(at.model, at.tok, None, pad_multiple=n),
+    "transplant": lambda at, n: tg.transplant(at.model, at.tok, None, options=tg.TransplantOptions(seed=n)),
+    "transplant(pad_multiple)": lambda at, n: tg.transplant(
+        at.model, at.tok, None, options=tg.TransplantOptions(pad_multiple=n)
+    ),
 }
 
 
@@ -188,7 +190,9 @@ def test_results_have_numbers_that_json_can_have(at, tmp_path):
     found = curve(at.tok, at.et, at.text, np.array([4, 8]), rows_width=np.int32(8))
     assert json.dumps([(point.tokens, point.parameters) for point in found.points]) == "[[0, 0], [4, 32], [8, 64]]"
     assert json.dumps(asdict(SizeOptions(max_rare=np.float32(0.5)))["max_rare"]) == "0.5"
-    tg.transplant(at.model, at.tok, tmp_path / "out", seed=np.int64(1), pad_multiple=np.int64(8))
+    tg.transplant(
+        at.model, at.tok, tmp_path / "out", options=tg.TransplantOptions(seed=np.int64(1), pad_multiple=np.int64(8))
+    )
     assert json.loads((tmp_path / "out" / "tokengraft.json").read_text())["seed"] == 1
 
 

@@ -198,7 +198,7 @@ def test_the_rows_are_those_of_the_adapted_model_and_nothing_else_is_written(pla
 def test_rows_of_holes_are_in_the_adapter_too(place):
     base = checkpoint(place / "full")
     holed = tg.prune_order(base, tg.count(base, place / "en.txt"))[:9].apply(base)
-    tg.transplant(place / "full", holed, place / "model", hole_rows="keep")
+    tg.transplant(place / "full", holed, place / "model", options=tg.TransplantOptions(hole_rows="keep"))
     whole, done = adapted(place, "whole", WHOLE), adapted(place, "adapter", ADAPTER)
     holes = {i for i, source in enumerate(done.plan.sources) if source is None}
     new = {i for i, source in enumerate(done.plan.sources) if isinstance(source, tuple)}
@@ -251,9 +251,9 @@ def test_options_without_effect_on_an_adapter_are_refused(place):
     tokenizer = tg.save(base, place / "tokenizer", verify=False)
     with pytest.raises(errors.OptionError, match="without weights"):
         tg.adapt(tokenizer, target=place / "et.txt", swap=10, out=place / "out", options=ADAPTER)
-    for option in ("hard_link", "verify"):
+    for options in (tg.TransplantOptions(hard_link=True), tg.TransplantOptions(verify=True)):
         with pytest.raises(errors.OptionError, match="as_adapter"):
-            tg.transplant(place / "model", base, place / "out", as_adapter=True, **{option: True})
+            tg.transplant(place / "model", base, place / "out", as_adapter=True, options=options)
 
 
 def test_a_change_of_rows_and_no_change_are_refused(place):
@@ -262,7 +262,9 @@ def test_a_change_of_rows_and_no_change_are_refused(place):
     with pytest.raises(errors.OptionError, match=r"397 rows.*413"):
         tg.transplant(place / "model", more, place / "out", as_adapter=True)
     with pytest.raises(errors.OptionError, match=r"397 rows.*448"):
-        tg.transplant(place / "model", base, place / "out", as_adapter=True, pad_multiple=64)
+        tg.transplant(
+            place / "model", base, place / "out", as_adapter=True, options=tg.TransplantOptions(pad_multiple=64)
+        )
     with pytest.raises(errors.OptionError, match="no row changes"):
         tg.transplant(place / "model", base, place / "out", as_adapter=True)
 

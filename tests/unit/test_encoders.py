@@ -185,7 +185,7 @@ def test_new_tokens_change_nothing_for_the_others(name, tmp_path):
 @pytest.mark.parametrize("name", ["bert-Model", "bert-ForMaskedLM", "t5", "t5-encoder", "bart-without-head", "whisper"])
 def test_both_models_can_be_run_and_compared(name, tmp_path):
     base, _ = model_folder(tmp_path / "model", name)
-    done = tg.transplant(tmp_path / "model", pruned(base), tmp_path / "out", verify=True)
+    done = tg.transplant(tmp_path / "model", pruned(base), tmp_path / "out", options=tg.TransplantOptions(verify=True))
     assert done.behaviour.worst < 1e-6
 
 

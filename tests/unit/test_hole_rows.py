@@ -65,15 +65,15 @@ def test_holes_get_the_mean_of_kept_rows_by_default(tmp_path, dtype, head):
 def test_zero_and_keep_do_what_they_say(tmp_path):
     base = checkpoint(tmp_path / "model")
     small, before = pruned(base), tables(tmp_path / "model")
-    tg.transplant(tmp_path / "model", small, tmp_path / "zero", hole_rows="zero")
+    tg.transplant(tmp_path / "model", small, tmp_path / "zero", options=tg.TransplantOptions(hole_rows="zero"))
     assert not tables(tmp_path / "zero")[HEAD][holes_of(small)].any()
     assert suppressed(tmp_path / "zero")[2:] == holes_of(small)
-    done = tg.transplant(tmp_path / "model", small, tmp_path / "keep", hole_rows="keep")
+    done = tg.transplant(tmp_path / "model", small, tmp_path / "keep", options=tg.TransplantOptions(hole_rows="keep"))
     assert np.array_equal(tables(tmp_path / "keep")[HEAD], before[HEAD])
     assert suppressed(tmp_path / "keep") == suppressed(tmp_path / "model")
     assert (done.hole_rows, done.unused) == ("keep", 0)
     with pytest.raises(errors.OptionError, match="no hole rows 'low'"):
-        tg.transplant(tmp_path / "model", small, tmp_path / "other", hole_rows="low")
+        tg.transplant(tmp_path / "model", small, tmp_path / "other", options=tg.TransplantOptions(hole_rows="low"))
 
 
 @pytest.mark.parametrize("dtype", ["F32", "BF16", "F16"])
@@ -123,7 +123,7 @@ def test_holes_that_are_filled_are_no_longer_suppressed(tmp_path):
 def test_a_hole_that_a_config_uses_keeps_its_row(tmp_path):
     base = checkpoint(tmp_path / "model")
     small = pruned(base)
-    tg.transplant(tmp_path / "model", small, tmp_path / "holes", hole_rows="keep")
+    tg.transplant(tmp_path / "model", small, tmp_path / "holes", options=tg.TransplantOptions(hole_rows="keep"))
     used = holes_of(small)[3]
     for field in ("pad_token_id", "eos_token_id"):
         set_config(tmp_path / "holes", pad_token_id=-1)
@@ -162,7 +162,7 @@ def test_a_list_of_suppressed_ids_is_not_replaced_by_the_models_config(tmp_path)
 
 def test_new_padding_is_treated_as_a_hole_and_old_padding_stays(tmp_path):
     base = checkpoint(tmp_path / "model", rows=448)
-    done = tg.transplant(tmp_path / "model", base, tmp_path / "out", pad_multiple=512)
+    done = tg.transplant(tmp_path / "model", base, tmp_path / "out", options=tg.TransplantOptions(pad_multiple=512))
     before, after = tables(tmp_path / "model")[HEAD], tables(tmp_path / "out")[HEAD]
     assert np.array_equal(after[:448], before)
     mean = before[: base.n_rows].mean(axis=0, dtype=np.float64)
@@ -177,7 +177,7 @@ def test_padding_of_the_source_is_suppressed_as_well(tmp_path):
     done = tg.transplant(tmp_path / "model", small, tmp_path / "out")
     assert done.rows_after == 384
     assert suppressed(tmp_path / "out")[2:] == [*range(small.n_rows, 384)]
-    tg.transplant(tmp_path / "model", small, tmp_path / "keep", hole_rows="keep")
+    tg.transplant(tmp_path / "model", small, tmp_path / "keep", options=tg.TransplantOptions(hole_rows="keep"))
     assert len(suppressed(tmp_path / "keep")) == 2
 
 
@@ -211,7 +211,7 @@ def test_gguf_files_get_the_same_rows_and_the_key_of_llama_cpp(tmp_path):
     assert (np.asarray(new["output.bias"][1])[holes] < -9_000).all()
     done = tg.transplant(tmp_path / "b.gguf", small.compact(), tmp_path / "c.gguf")
     assert ggufs.read(tmp_path / "c.gguf")[0]["tokenizer.ggml.suppress_tokens"] == []
-    tg.transplant(source, small, tmp_path / "d.gguf", hole_rows="keep")
+    tg.transplant(source, small, tmp_path / "d.gguf", options=tg.TransplantOptions(hole_rows="keep"))
     assert "tokenizer.ggml.suppress_tokens" not in ggufs.read(tmp_path / "d.gguf")[0]
 
 
@@ -225,7 +225,7 @@ def test_gguf_tables_that_cannot_be_written_keep_their_rows_with_a_warning(tmp_p
     assert "may choose such an id" in done.warnings[-1]
     assert ggufs.read(tmp_path / "b.gguf")[0]["tokenizer.ggml.suppress_tokens"] == holes_of(small)
     with pytest.raises(errors.CheckpointError, match="Q4_0"):
-        tg.transplant(source, small, tmp_path / "c.gguf", hole_rows="lowest")
+        tg.transplant(source, small, tmp_path / "c.gguf", options=tg.TransplantOptions(hole_rows="lowest"))
 
 
 def test_a_generation_config_that_cannot_list_ids_is_refused(tmp_path):
@@ -236,4 +236,6 @@ def test_a_generation_config_that_cannot_list_ids_is_refused(tmp_path):
             tg.transplant(tmp_path / "model", small, tmp_path / "out")
         assert "`hole_rows` keep" in caught.value.hint
         assert not (tmp_path / "out").exists()
-        tg.transplant(tmp_path / "model", small, tmp_path / f"kept {len(content)}", hole_rows="keep")
+        tg.transplant(
+            tmp_path / "model", small, tmp_path / f"kept {len(content)}", options=tg.TransplantOptions(hole_rows="keep")
+        )

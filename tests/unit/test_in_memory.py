@@ -61,9 +61,9 @@ def test_every_initialiser_gives_a_model_in_memory_the_rows_of_files(name, dtype
     new = new_tokenizer(base)
     plan = tg.plan(base, new)
     for place, init in enumerate([*INITIALISERS, sum_of_pieces]):
-        tg.transplant(tmp_path / "model", new, tmp_path / str(place), init=init, seed=3)
+        tg.transplant(tmp_path / "model", new, tmp_path / str(place), init=init, options=tg.TransplantOptions(seed=3))
         model = load(tmp_path / "model", TYPES[dtype])
-        tg.transplant_model(model, plan, init=init, seed=3)
+        tg.transplant_model(model, plan, init=init, options=tg.TransplantOptions(seed=3))
         assert_equal(model, load(tmp_path / str(place), TYPES[dtype]))
 
 
@@ -74,9 +74,9 @@ def test_every_initialiser_gives_a_model_in_memory_the_rows_of_files(name, dtype
 def test_rows_without_a_token_are_those_of_files(name, hole_rows, tmp_path):
     base = save_model(tmp_path / "model", name)
     new = new_tokenizer(base)
-    tg.transplant(tmp_path / "model", new, tmp_path / "out", hole_rows=hole_rows)
+    tg.transplant(tmp_path / "model", new, tmp_path / "out", options=tg.TransplantOptions(hole_rows=hole_rows))
     model = load(tmp_path / "model")
-    log = tg.transplant_model(model, tg.plan(base, new), hole_rows=hole_rows)
+    log = tg.transplant_model(model, tg.plan(base, new), options=tg.TransplantOptions(hole_rows=hole_rows))
     assert_equal(model, load(tmp_path / "out"))
     holes = [i for i in range(new.n_rows) if i not in new.strings]
     assert [log[i] for i in holes] == (holes if hole_rows == "keep" else [None] * len(holes))
@@ -93,7 +93,7 @@ def test_a_plan_without_what_an_initialiser_needs_changes_nothing(tmp_path):
     with pytest.raises(errors.OptionError, match="NaN"):
         tg.transplant_model(model, plan, init=lambda tokens, info: np.full((len(tokens), info.width), np.nan))
     with pytest.raises(errors.OptionError, match="no hole rows"):
-        tg.transplant_model(model, plan, hole_rows="none")
+        tg.transplant_model(model, plan, options=tg.TransplantOptions(hole_rows="none"))
     assert_equal(model, load(tmp_path / "model"))
 
 
@@ -172,8 +172,8 @@ def test_a_head_that_differs_from_the_embedding_keeps_its_rows_whatever_the_conf
     set_config(tmp_path / "model", tie_word_embeddings=True)
     new, model = new_tokenizer(base), load(tmp_path / "model")
     assert not torch.equal(model.get_output_embeddings().weight, model.get_input_embeddings().weight)
-    done = tg.transplant(tmp_path / "model", new, tmp_path / "out", output_init="mean")
-    tg.transplant_model(model, tg.plan(base, new), output_init="mean")
+    done = tg.transplant(tmp_path / "model", new, tmp_path / "out", options=tg.TransplantOptions(output_init="mean"))
+    tg.transplant_model(model, tg.plan(base, new), options=tg.TransplantOptions(output_init="mean"))
     assert not done.tied
     assert_equal(model, load(tmp_path / "out"))
     model.save_pretrained(tmp_path / "saved")

@@ -136,8 +136,8 @@ def extended(base):
 
 
 def test_input_and_output_have_their_own_initialisers(base, extended, tmp_path):
-    options = {"init": "mean", "output_init": "length-weighted"}
-    done = tg.transplant(tmp_path / "model", extended, tmp_path / "out", **options)
+    options = tg.TransplantOptions(output_init="length-weighted")
+    done = tg.transplant(tmp_path / "model", extended, tmp_path / "out", init="mean", options=options)
     assert done.init == ("mean", "length-weighted")
     before, after = tables(tmp_path / "model"), tables(tmp_path / "out")
     embedding = before["model.embed_tokens.weight"][: base.n_rows].mean(0)

@@ -10,14 +10,15 @@ from checkpoints import checkpoint, set_config, write_texts
 import tokengraft as tg
 from tokengraft import cli, errors
 from tokengraft.checkpoint.model_card import (
+    _fields,
     _loading,
     _source_card,
-    _values,
     base_name,
     code,
     model_class,
     public_command,
 )
+from tokengraft.checkpoint.model_job import ModelJob
 
 pytestmark = pytest.mark.usefixtures("transformers_running")
 SOURCE_CARD = """---
@@ -234,7 +235,7 @@ def test_any_bytes_may_be_the_card_of_a_source(texts, new, card, licence, body):
     ],
 )
 def test_only_plain_values_are_read(text, values):
-    assert _values(text) == values
+    assert _fields(f"license: mit\ntags:{text}") == {"license": ["mit"], "tags": values}
 
 
 def test_a_card_has_no_path_of_the_machine(texts):
@@ -285,7 +286,8 @@ def test_a_card_that_cannot_be_read_is_an_error(texts, monkeypatch):
 
 
 def test_a_card_given_by_the_caller_is_not_replaced(texts, new):
-    tg.transplant("model", new, "out", others={"README.md": b"mine"})
+    job = ModelJob.prepare("model", new, tg.TransplantOptions())
+    job.write(texts / "out", force=False, others={"README.md": b"mine"})
     assert (texts / "out" / "README.md").read_bytes() == b"mine"
 
 

@@ -13,7 +13,6 @@ from checkpoints import checkpoint, tables
 import tokengraft as tg
 from tokengraft import cli, errors
 from tokengraft.checkpoint.rows import INITIALISERS
-from tokengraft.checkpoint.table import RowOptions
 from tokengraft.checkpoint.tensors import TensorFile, narrow, widen
 
 
@@ -116,14 +115,26 @@ def test_padding_stays_and_new_tokens_that_land_on_it_get_rows(tmp_path):
     pruned = tg.prune_order(base, None, "last-id")[:70].apply(base).compact()
     done = tg.transplant(tmp_path / "model", pruned, tmp_path / "small")
     assert done.rows_after == -(-pruned.n_rows // 64) * 64
-    done = tg.transplant(tmp_path / "model", pruned, tmp_path / "tight", pad_multiple=1)
+    done = tg.transplant(tmp_path / "model", pruned, tmp_path / "tight", options=tg.TransplantOptions(pad_multiple=1))
     assert done.rows_after == pruned.n_rows
     assert json.loads((tmp_path / "tight" / "config.json").read_text())["vocab_size"] == pruned.n_rows
 
 
+def test_two_initialisers_and_options_of_files_for_a_model_in_memory_are_refused(base, swapped, tmp_path):
+    options = tg.TransplantOptions("fvt")
+    assert tg.transplant(tmp_path / "model", swapped, None, init="fvt", options=options).init == ("fvt", "fvt")
+    with pytest.raises(errors.OptionError, match="two initialisers are given: `init` 'mean', and `options` with 'fvt'"):
+        tg.transplant(tmp_path / "model", swapped, None, init="mean", options=options)
+    with pytest.raises(errors.OptionError, match="it must be a TransplantOptions or None"):
+        tg.transplant(tmp_path / "model", swapped, None, options={"seed": 1})
+    for name in ("hard_link", "verify", "progress"):
+        with pytest.raises(errors.OptionError, match=f"{name}.* does not apply to a model in memory"):
+            tg.transplant_model(None, tg.plan(base, swapped), options=tg.TransplantOptions(**{name: print}))
+
+
 def test_no_seed_of_files_or_memory_is_negative():
     with pytest.raises(errors.OptionError, match="seed` is -1; it must be 0 or more"):
-        RowOptions(seed=-1)
+        tg.TransplantOptions(seed=-1)
 
 
 @pytest.mark.parametrize("init", INITIALISERS)
@@ -161,7 +172,9 @@ def test_tied_tables_count_once_and_untied_ones_twice(tmp_path):
 def test_other_seeds_give_other_rows_and_the_same_seed_the_same(swapped, tmp_path):
     found = {}
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        tg.transplant(tmp_path / "model", swapped, tmp_path / name, init="random", seed=seed)
+        tg.transplant(
+            tmp_path / "model", swapped, tmp_path / name, init="random", options=tg.TransplantOptions(seed=seed)
+        )
         found[name] = {path.name: path.read_bytes() for path in (tmp_path / name).glob("*.safetensors")}
     assert found["a"] == found["b"] != found["c"]
 
@@ -189,7 +202,7 @@ def test_numbers_are_widened_exactly_and_rounded_to_the_nearest_even():
 def test_options_that_make_no_sense_are_refused(tmp_path, options, match):
     base = checkpoint(tmp_path / "model", head=False)
     with pytest.raises(errors.OptionError, match=match):
-        tg.transplant(tmp_path / "model", base, tmp_path / "out", **options)
+        tg.transplant(tmp_path / "model", base, tmp_path / "out", options=tg.TransplantOptions(**options))
 
 
 def test_damage_after_writing_is_found(swapped, tmp_path, monkeypatch):
@@ -213,7 +226,7 @@ def test_a_link_that_the_system_refuses_is_blamed_on_the_option(swapped, tmp_pat
 
     monkeypatch.setattr(os, "link", refuse)
     with pytest.raises(errors.OptionError, match="Invalid cross-device link") as found:
-        tg.transplant(tmp_path / "model", swapped, tmp_path / "out", hard_link=True)
+        tg.transplant(tmp_path / "model", swapped, tmp_path / "out", options=tg.TransplantOptions(hard_link=True))
     assert "`hard_link`" in found.value.hint
     assert not (tmp_path / "out").exists()
 
@@ -241,9 +254,9 @@ def test_the_command_transplants_and_reports(base, swapped, tmp_path, capsys):
 
 def test_verify_without_torch_is_refused_before_anything_is_written(swapped, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    monkeypatch.setattr(import_module("tokengraft.checkpoint.transplant"), "new_folder", None)
+    monkeypatch.setattr(import_module("tokengraft.checkpoint.model_job"), "new_folder", None)
     with pytest.raises(errors.TokengraftError, match="needs torch and transformers"):
-        tg.transplant(tmp_path / "model", swapped, tmp_path / "out", verify=True)
+        tg.transplant(tmp_path / "model", swapped, tmp_path / "out", options=tg.TransplantOptions(verify=True))
 
 
 def test_force_deletes_nothing_that_a_transplant_did_not_write(base, swapped, tmp_path):

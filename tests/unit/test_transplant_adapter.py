@@ -329,15 +329,11 @@ def test_options_that_do_not_apply_are_refused(place):
         tg.transplant(lora, new, place / "out")
     with pytest.raises(errors.OptionError, match="folder of the model"):
         tg.transplant(lora, tg.save(new, place / "tokenizer", verify=False), place / "out")
-    for option in (
-        {"verify": True},
-        {"hard_link": True},
-        {"as_adapter": True},
-        {"pad_multiple": 8},
-        {"others": {"a": b""}},
-    ):
+    for option in ({"verify": True}, {"hard_link": True}, {"pad_multiple": 8}):
         with pytest.raises(errors.OptionError, match="adapter"):
-            tg.transplant(lora, place / "new", place / "out", **option)
+            tg.transplant(lora, place / "new", place / "out", options=tg.TransplantOptions(**option))
+    with pytest.raises(errors.OptionError, match="adapter"):
+        tg.transplant(lora, place / "new", place / "out", as_adapter=True)
     for init in ("random", print):
         with pytest.raises(errors.OptionError, match="initialiser"):
             tg.transplant(lora, place / "new", place / "out", init=init)
@@ -346,12 +342,13 @@ def test_options_that_do_not_apply_are_refused(place):
 def test_verify_is_refused_for_adapters_before_torch_is_looked_for(place, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     lora = adapter(place, {f"{HEAD}.lora_B.weight": (400, RANK)})
+    verified = tg.TransplantOptions(verify=True)
     with pytest.raises(errors.OptionError, match="`verify` does not apply to an adapter"):
-        tg.transplant(lora, place / "new", place / "out", verify=True)
+        tg.transplant(lora, place / "new", place / "out", options=verified)
     with pytest.raises(errors.OptionError, match="`verify` does not apply to an adapter"):
-        tg.transplant(place / "model", tg.load(place / "model"), place / "out", verify=True, as_adapter=True)
+        tg.transplant(place / "model", tg.load(place / "model"), place / "out", as_adapter=True, options=verified)
     with pytest.raises(errors.OptionError, match="needs torch"):
-        tg.transplant(place / "model", tg.load(place / "new"), place / "out", verify=True)
+        tg.transplant(place / "model", tg.load(place / "new"), place / "out", options=verified)
 
 
 TABLES = {f"{EMBEDDING}.lora_embedding_A": (RANK, 400), f"{EMBEDDING}.lora_embedding_B": (16, RANK)}
@@ -360,13 +357,14 @@ TABLES |= {f"{HEAD}.lora_A.weight": (RANK, 16), f"{HEAD}.lora_B.weight": (400, R
 
 @pytest.mark.parametrize(("init", "output_init"), [("mean", None), ("fvt", "mean"), ("length-weighted", "fvt")])
 def test_new_rows_are_those_of_the_initialisers_that_the_model_has_on_record(place, init, output_init):
-    lora, used = adapter(place, TABLES), {"init": init, "output_init": output_init}
-    tg.transplant(place / "model", tg.load(place / "new"), place / "new", **used, force=True)
+    lora, used = adapter(place, TABLES), tg.TransplantOptions(init, output_init)
+    tg.transplant(place / "model", tg.load(place / "new"), place / "new", force=True, options=used)
     done = tg.transplant(lora, place / "new", place / "out")
     assert done.init == (init, output_init or init)
     assert done.warnings == ()
-    tg.transplant(lora, place / "new", place / "same", **used)
-    assert tg.transplant(lora, place / "new", None, output_init=output_init).init == done.init
+    tg.transplant(lora, place / "new", place / "same", options=used)
+    dry = tg.transplant(lora, place / "new", None, options=tg.TransplantOptions(output_init=output_init))
+    assert dry.init == done.init
     written = [(place / name / "adapter_model.safetensors").read_bytes() for name in ("out", "same")]
     assert written[0] == written[1]
     recorded = json.loads((place / "out" / "tokengraft.json").read_text())["transplant"]["init"]
@@ -379,7 +377,7 @@ def test_new_rows_are_those_of_the_initialisers_that_the_model_has_on_record(pla
 def test_other_initialisers_than_those_of_the_model_are_refused(place, other):
     lora = adapter(place, TABLES)
     with pytest.raises(errors.OptionError, match="the model was transplanted with") as caught:
-        tg.transplant(lora, place / "new", place / "out", **other)
+        tg.transplant(lora, place / "new", place / "out", options=tg.TransplantOptions(**other))
     assert "leave out" in caught.value.hint
     assert not (place / "out").exists()
 

@@ -11,6 +11,7 @@ from checkpoints import checkpoint, set_config, tables
 import tokengraft as tg
 from tokengraft import cli, errors
 from tokengraft.checkpoint.layout import has_weights
+from tokengraft.checkpoint.model_job import ModelJob
 
 TEMPLATE = "{{ messages }}<|end|>"
 
@@ -243,7 +244,7 @@ def test_an_id_of_a_removed_token_is_refused_before_any_weight_is_written(base, 
     for path in (tmp_path / "model" / file, folder / file):
         if path.exists():
             set_config(path.parent, file, pad_token_id=order.removals[3].id)
-    monkeypatch.setattr(import_module("tokengraft.checkpoint.transplant"), "new_folder", None)
+    monkeypatch.setattr(import_module("tokengraft.checkpoint.model_job"), "new_folder", None)
     for new in (folder, folder / "tokenizer.json"):
         for out in (tmp_path / "out", None):
             with pytest.raises(errors.CheckpointError, match=rf"`pad_token_id` in `{file}` is .*does not have"):
@@ -270,7 +271,7 @@ def test_the_id_of_a_padding_row_follows_unless_the_row_is_gone(tmp_path):
         tg.transplant(tmp_path / "model", tokenizer, tmp_path / "out", force=True)
         assert json.loads((tmp_path / "out" / "config.json").read_text())["pad_token_id"] == pad
     with pytest.raises(errors.CheckpointError, match=r"`pad_token_id` in `config\.json` is 420, a row without a token"):
-        tg.transplant(tmp_path / "model", base, tmp_path / "tight", pad_multiple=1)
+        tg.transplant(tmp_path / "model", base, tmp_path / "tight", options=tg.TransplantOptions(pad_multiple=1))
 
 
 def test_an_id_beyond_the_table_that_a_new_token_would_get_is_refused(tmp_path):
@@ -319,7 +320,8 @@ def test_what_an_earlier_run_wrote_about_its_result_is_not_copied_and_other_file
     assert not [name for name in reports if (tmp_path / "out" / name).exists()]
     assert json.loads((tmp_path / "out" / "tokengraft.json").read_text())["source"] == "model"
     others = dict.fromkeys((*reports, "notes.txt", "LICENSE"), b"new")
-    tg.transplant(tmp_path / "model", base, tmp_path / "out", others=others, force=True)
+    job = ModelJob.prepare(tmp_path / "model", base, tg.TransplantOptions())
+    job.write(tmp_path / "out", force=True, others=others)
     assert {name: (tmp_path / "out" / name).read_bytes() for name in others} == others
 
 

@@ -115,7 +115,7 @@ def test_models_that_differ_leave_no_result(tied, tmp_path, monkeypatch):
 
     monkeypatch.setattr(compare_files, "_run", run)
     with pytest.raises(errors.CheckpointError, match="logits of kept tokens differ"):
-        tg.transplant(folder, new_tokenizer(base), tmp_path / "out", verify=True)
+        tg.transplant(folder, new_tokenizer(base), tmp_path / "out", options=tg.TransplantOptions(verify=True))
     assert seen == [("the source", False), ("the result", False)]
     assert list(tmp_path.iterdir()) == []
 
@@ -132,7 +132,7 @@ def test_the_first_model_is_freed_before_the_second_is_loaded(tied, tmp_path, mo
         return model
 
     monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", from_pretrained)
-    done = tg.transplant(folder, new_tokenizer(base), tmp_path / "out", verify=True)
+    done = tg.transplant(folder, new_tokenizer(base), tmp_path / "out", options=tg.TransplantOptions(verify=True))
     assert alive == [0, 0]
     assert done.behaviour.worst < 1e-3
     report = json.loads((tmp_path / "out" / "tokengraft.json").read_text())
@@ -143,7 +143,7 @@ def test_a_model_that_does_not_run_is_a_clear_error(tmp_path):
     base, _ = tiny_model("gpt2", tmp_path / "model")
     set_config(tmp_path / "model", model_type="no-such-type")
     with pytest.raises(errors.CheckpointError, match="cannot load or run the source"):
-        tg.transplant(tmp_path / "model", base, tmp_path / "out", verify=True)
+        tg.transplant(tmp_path / "model", base, tmp_path / "out", options=tg.TransplantOptions(verify=True))
     assert not (tmp_path / "out").exists()
 
 
@@ -171,7 +171,7 @@ def test_a_model_in_memory_that_is_refused_is_not_changed_in_part(saved, change,
 def test_an_initialiser_for_the_output_of_a_tied_model_in_memory_is_refused(tied):
     folder, base = tied
     with pytest.raises(errors.OptionError, match="tied"):
-        tg.transplant_model(model_in(folder), tg.plan(base, base), output_init="mean")
+        tg.transplant_model(model_in(folder), tg.plan(base, base), options=tg.TransplantOptions(output_init="mean"))
 
 
 def test_a_gemma_3n_whose_table_for_layers_is_shorter_gets_the_rows_of_files_in_memory(tmp_path):

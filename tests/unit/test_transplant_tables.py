@@ -156,7 +156,12 @@ def test_a_plan_that_changes_ids_which_the_model_has_fixed_is_refused(tmp_path, 
         "padded": lambda: swapped(base),
     }[how]()
     with pytest.raises(errors.CheckpointError, match=f"the ids from {OFFSET} on") as caught:
-        tg.transplant(tmp_path / "model", new, tmp_path / "out", pad_multiple=64 if how == "padded" else "keep")
+        tg.transplant(
+            tmp_path / "model",
+            new,
+            tmp_path / "out",
+            options=tg.TransplantOptions(pad_multiple=64 if how == "padded" else "keep"),
+        )
     assert "--swap" in caught.value.hint
     assert not (tmp_path / "out").exists()
 
@@ -293,7 +298,7 @@ def test_tokens_without_a_row_do_not_keep_that_of_another(tmp_path):
     base = lacking_rows(tmp_path / "model", 1)
     new = tg.prune_order(base, method="last-id-leaf")[:20].apply(base).compact()
     with pytest.raises(errors.OptionError, match="`hole_rows` is `keep`"):
-        tg.transplant(tmp_path / "model", new, tmp_path / "out", hole_rows="keep")
+        tg.transplant(tmp_path / "model", new, tmp_path / "out", options=tg.TransplantOptions(hole_rows="keep"))
 
 
 def test_learned_tokens_without_a_row_are_refused(tmp_path):

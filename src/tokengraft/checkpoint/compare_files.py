@@ -16,7 +16,7 @@ import numpy as np
 from tokengraft.checkpoint.byte_ranges import PIECE, equal_bytes
 from tokengraft.checkpoint.ids import CONFIG, read_config
 from tokengraft.checkpoint.layout import class_with_encoder
-from tokengraft.checkpoint.tensors import Ids, TensorFile, TensorInfo, all_finite, long_runs, read_rows
+from tokengraft.checkpoint.tensors import Ids, TensorFile, all_finite, long_runs, read_rows
 from tokengraft.errors import CheckpointError, OptionError
 from tokengraft.vocab_plan import VocabPlan
 
@@ -70,41 +70,27 @@ def comparisons(old: TensorFile, new: TensorFile, tables: Mapping[str, Ids]) -> 
         if (written.dtype, written.shape, written.size) != (wanted.dtype, wanted.shape, wanted.size):
             raise _damage(f"the tensor `{name}` has the shape {written.shape}, not {wanted.shape}, or a different type")
         if copies is None:
-            ranges += _tensor_ranges(tensor, written)
-        else:
-            ranges += _row_ranges(tensor, written, copies)
-            yield from (partial(_compare_rows, old, new, name, rows) for rows in _other_rows(tensor, copies))
+            what = f"the tensor `{name}` differs from the source"
+            for at in range(0, max(tensor.size, 1), PIECE):
+                size = min(PIECE, tensor.size - at)
+                counted = ByteComparison(untouched_tensors=int(at == 0), untouched_bytes=size)
+                ranges.append(_Range(what, tensor.start + at, written.start + at, size, counted))
+            continue
+        row, outside = tensor.row_bytes, np.ones(len(copies), bool)
+        for begin, end in long_runs(copies):
+            outside[begin:end] = False
+            step = max(1, PIECE // row)
+            for at in range(begin, end, step):
+                n = min(step, end - at)
+                starts = (tensor.start + int(copies[at]) * row, written.start + at * row)
+                ranges.append(_Range(_KEPT.format(name), *starts, n * row, ByteComparison(kept_rows=n)))
+        others, step = np.flatnonzero(outside), max(1, ROWS_BYTES // row)
+        blocks = (others[at : at + step] for at in range(0, len(others), step))
+        yield from (partial(_compare_rows, old, new, name, rows, copies[rows]) for rows in blocks)
     if old.path.samefile(new.path):  # a hard link
         yield partial(ByteComparison.total, [part.counted for part in ranges])
     else:
         yield from (partial(_compare_ranges, old, new, batch) for batch in _batches(ranges))
-
-
-def _tensor_ranges(old: TensorInfo, new: TensorInfo) -> Iterator[_Range]:
-    for at in range(0, max(old.size, 1), PIECE):
-        size = min(PIECE, old.size - at)
-        counted = ByteComparison(untouched_tensors=int(at == 0), untouched_bytes=size)
-        yield _Range(f"the tensor `{old.name}` differs from the source", old.start + at, new.start + at, size, counted)
-
-
-def _row_ranges(old: TensorInfo, new: TensorInfo, copies: Ids) -> Iterator[_Range]:
-    """Long runs of consecutive kept rows."""
-    step, row = max(1, PIECE // old.row_bytes), old.row_bytes
-    for begin, end in long_runs(copies):
-        for at in range(begin, end, step):
-            rows = min(step, end - at)
-            starts = (old.start + int(copies[at]) * row, new.start + at * row)
-            yield _Range(_KEPT.format(new.name), *starts, rows * row, ByteComparison(kept_rows=rows))
-
-
-def _other_rows(old: TensorInfo, copies: Ids) -> Iterator[tuple[Ids, Ids]]:
-    """Blocks of the rows outside of long runs: the rows and their sources."""
-    outside = np.ones(len(copies), bool)
-    for begin, end in long_runs(copies):
-        outside[begin:end] = False
-    rows = np.flatnonzero(outside)
-    step = max(1, ROWS_BYTES // old.row_bytes)
-    return ((rows[at : at + step], copies[rows[at : at + step]]) for at in range(0, len(rows), step))
 
 
 def _batches(ranges: list[_Range]) -> Iterator[list[_Range]]:
@@ -128,9 +114,8 @@ def _compare_ranges(old: TensorFile, new: TensorFile, ranges: list[_Range]) -> B
     return ByteComparison.total(part.counted for part in ranges)
 
 
-def _compare_rows(old: TensorFile, new: TensorFile, name: str, block: tuple[Ids, Ids]) -> ByteComparison:
+def _compare_rows(old: TensorFile, new: TensorFile, name: str, rows: Ids, sources: Ids) -> ByteComparison:
     """Compares kept rows with their sources, and requires finite numbers in new rows."""
-    rows, sources = block
     kept = sources >= 0
     with old.path.open("rb", buffering=0) as before, new.path.open("rb", buffering=0) as after:
         written = read_rows(after, new.tensors[name], rows)

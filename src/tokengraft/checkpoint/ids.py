@@ -199,7 +199,10 @@ def _map_field(key: str, value: Any, rename: Callable[[str, int], Any]) -> Any:
     if _OWN_VOCABULARY.search(key) and isinstance(value, dict) and "vocab_size" in value:
         return value
     if key == TOKEN_MAP and isinstance(value, dict):
-        return _map_tokens(value, rename)
+        # Removed tokens are left out, except those that the model needs for images.
+        names = {token: f"{TOKEN_MAP}: {token}" if _IMAGE_CODE.search(token) else TOKEN_MAP for token in value}
+        ids = {token: _map_numbers(names[token], token_id, rename) for token, token_id in value.items()}
+        return {token: token_id for token, token_id in ids.items() if token_id is not None}
     if key in _NAMED_IDS and isinstance(value, dict):
         return {name: _map_numbers(key, token_id, rename) for name, token_id in value.items()}
     if key not in _PAIRS or not isinstance(value, list):
@@ -211,13 +214,6 @@ def _map_field(key: str, value: Any, rename: Callable[[str, int], Any]) -> Any:
         else pair
         for pair in value
     ]
-
-
-def _map_tokens(ids: Mapping[str, Any], rename: Callable[[str, int], Any]) -> dict[str, Any]:
-    """The ids of tokens by their text. Removed tokens are left out, except those that the model needs for images."""
-    names = {token: f"{TOKEN_MAP}: {token}" if _IMAGE_CODE.search(token) else TOKEN_MAP for token in ids}
-    renamed = {token: _map_numbers(names[token], token_id, rename) for token, token_id in ids.items()}
-    return {token: token_id for token, token_id in renamed.items() if token_id is not None}
 
 
 def _map_numbers(key: str, value: Any, rename: Callable[[str, int], Any]) -> Any:

@@ -18,9 +18,9 @@ from tokengraft.checkpoint.ids import (
 )
 from tokengraft.checkpoint.layout import Checkpoint, VocabTensor, Vocabulary, find_vocabulary, predicts_tokens
 from tokengraft.checkpoint.other_tables import require_fixed_ids
-from tokengraft.checkpoint.padding import PadMultiple, padded_rows
-from tokengraft.checkpoint.rows import DEFAULT, DEFAULT_HOLE_ROWS, HoleRows, Init, require_untied, unused_rows
-from tokengraft.checkpoint.table import NewTables, RowOptions, initializer_range
+from tokengraft.checkpoint.padding import padded_rows
+from tokengraft.checkpoint.rows import DEFAULT_HOLE_ROWS, Init, require_untied, unused_rows
+from tokengraft.checkpoint.table import NewTables, TransplantOptions, initializer_range, require_absent
 from tokengraft.checkpoint.tensors import Raw, TensorFile, TensorInfo
 from tokengraft.errors import CheckpointError, require_type, wrong_type
 from tokengraft.progress import stage
@@ -36,26 +36,33 @@ _WRAPPED = ("base_layer", "original_module")
 
 def _tables(model: Any) -> "tuple[Checkpoint, Vocabulary, dict[str, torch.Tensor]]":
     """A transformers model as it would be saved, the tables that `transplant` would find in it, and their tensors."""
+    import torch
+
     _require_plain_tables(model.get_input_embeddings(), model.get_output_embeddings())
-    weights = _tensors(model)
-    infos = {name: _info(name, weight) for name, weight in weights.items()}
+    saved, found = model.state_dict().keys(), dict[Hashable, tuple[str, "torch.Tensor"]]()
+    named = (model.named_parameters(remove_duplicate=False), model.named_buffers(remove_duplicate=False))
+    for name, weight in chain(*named):
+        if name in saved:  # tied ones are listed once
+            found.setdefault(storage(weight), (name, weight))
+    weights, names, infos = dict(found.values()), _names(), dict[str, TensorInfo]()
+    for name, weight in weights.items():
+        size = weight.numel() * weight.element_size()
+        infos[name] = TensorInfo(name, names.get(weight.dtype, str(weight.dtype)), tuple(weight.shape), 0, size)
+
+    def same_rows(first: VocabTensor, second: VocabTensor) -> bool:
+        one, other = (weights[tensor.info.name].detach() for tensor in (first, second))
+        if one.dtype != other.dtype or one.shape != other.shape:
+            return False
+        one, other = (table.contiguous().view(torch.uint8) for table in (one, other))
+        return bool(torch.equal(one, other.to(one.device)))
+
     config = model.config.to_dict() | {"architectures": [type(model).__name__]}
     checkpoint = Checkpoint(Path(), config, (TensorFile(Path(), infos, None),), None)
-    vocabulary = find_vocabulary(checkpoint, lambda *pair: _same_rows(*(weights[tensor.info.name] for tensor in pair)))
+    vocabulary = find_vocabulary(checkpoint, same_rows)
     weights = {tensor.info.name: weights[tensor.info.name] for tensor in vocabulary.tensors}
     for name, weight in weights.items():
         _require_here(weight, f"`{name}`")
     return checkpoint, vocabulary, weights
-
-
-def _same_rows(first: "torch.Tensor", second: "torch.Tensor") -> bool:
-    """Whether two tables are equal bit for bit."""
-    import torch
-
-    if first.dtype != second.dtype or first.shape != second.shape:
-        return False
-    one, other = (table.detach().contiguous().view(torch.uint8) for table in (first, second))
-    return bool(torch.equal(one, other.to(one.device)))
 
 
 def storage(weight: "torch.Tensor") -> Hashable:
@@ -64,21 +71,6 @@ def storage(weight: "torch.Tensor") -> Hashable:
         return (weight.data_ptr() or id(weight)), tuple(weight.shape)
     except RuntimeError:  # a tensor of another kind, such as a quantised one
         return id(weight)
-
-
-def _tensors(model: Any) -> "dict[str, torch.Tensor]":
-    """The parameters and buffers that a saved model would have. Tied ones are listed once."""
-    saved, found = model.state_dict().keys(), dict[Hashable, tuple[str, "torch.Tensor"]]()
-    named = (model.named_parameters(remove_duplicate=False), model.named_buffers(remove_duplicate=False))
-    for name, weight in chain(*named):
-        if name in saved:
-            found.setdefault(storage(weight), (name, weight))
-    return dict(found.values())
-
-
-def _info(name: str, weight: "torch.Tensor") -> TensorInfo:
-    size = weight.numel() * weight.element_size()
-    return TensorInfo(name, _names().get(weight.dtype, str(weight.dtype)), tuple(weight.shape), 0, size)
 
 
 def without_adapters(model: Any) -> Any:
@@ -142,11 +134,8 @@ def transplant_model(
     model: Any,
     plan: VocabPlan,
     *,
-    init: Init = DEFAULT,
-    output_init: Init | None = None,
-    hole_rows: HoleRows = DEFAULT_HOLE_ROWS,
-    pad_multiple: PadMultiple = "keep",
-    seed: int = 0,
+    init: Init | None = None,
+    options: TransplantOptions | None = None,
 ) -> tuple[Source, ...]:
     """Gives a transformers model another vocabulary, in place: its tables, and ids in its configs and modules.
 
@@ -158,11 +147,7 @@ def transplant_model(
             not be offloaded, and must not have adapters.
         plan: The plan from the old to the new vocabulary: ``tg.plan(old, new)``.
         init: Initialiser for new embedding rows, as for `transplant`.
-        output_init: Initialiser for new rows of an untied output, as for `transplant`.
-        hole_rows: What rows without a token get, as for `transplant`. Except with `keep`, the generation config
-            suppresses the ids without a token.
-        pad_multiple: Make the number of rows a multiple of this. `keep` keeps the current padding.
-        seed: Seed for random initialisers.
+        options: The other initialiser, rows without a token, padding and the seed, as for `transplant`.
 
     Returns:
         The source of every row of the embedding: an old row, the pieces it was computed from, or None for a row
@@ -173,7 +158,9 @@ def transplant_model(
         CheckpointError: The model is not supported, or a config or a module names a removed token.
     """
     require_type("plan", plan, VocabPlan)
-    options = RowOptions(init, output_init, hole_rows, pad_multiple, seed)
+    chosen = TransplantOptions.of(options, init)
+    files = {"--hard-link": chosen.hard_link, "--verify": chosen.verify, "progress": chosen.progress}
+    require_absent(files, "a model in memory")
     model = without_adapters(model)
     if not hasattr(model, "get_input_embeddings"):
         raise wrong_type(
@@ -187,16 +174,16 @@ def transplant_model(
             hint="make the plan with the tokenizer that the model was trained with; if the last tokens have no rows, "
             f"as in Gemma-3's models for text, add them: `model.resize_token_embeddings({plan.rows_before})`",
         )
-    rows = padded_rows(plan.rows_before, plan.rows_after, before, options.pad_multiple)
+    rows = padded_rows(plan.rows_before, plan.rows_after, before, chosen.pad_multiple)
     renumbering = Renumbering(plan, (before, rows))
     require_fixed_ids(vocabulary.shorter, checkpoint.config, renumbering)
-    require_untied(output_init, tied=vocabulary.tied)
+    require_untied(chosen.output_init, tied=vocabulary.tied)
     # Everything that may fail is done before the first change.
     settings = _Settings(model, {*map(storage, weights.values())}, renumbering)
-    unused = unused_rows(plan, (before, rows), hole_rows, settings.id_fields)
+    unused = unused_rows(plan, (before, rows), chosen.hole_rows or DEFAULT_HOLE_ROWS, settings.id_fields)
     changes = settings.changes(unused.suppressed)
     spread, has_output = initializer_range(checkpoint.text_config), predicts_tokens(checkpoint.config)
-    new = NewTables(vocabulary, plan, rows, options, unused, spread, has_output)
+    new = NewTables(vocabulary, plan, rows, chosen, unused, spread, has_output)
     pairs = zip(weights.values(), vocabulary.tensors, strict=True)
     parameters = {storage(weight): _parameter(weight, new, tensor) for weight, tensor in pairs}
     for module in model.modules():

@@ -369,7 +369,13 @@ def _by_shape(checkpoint: Checkpoint) -> list[VocabTensor]:
             )
         if type(size) is not int or size not in tensor.shape or _further_role(tensor.name):
             continue
-        role = _guess(tensor)
+        is_output = any(part in tensor.name for part in _OUTPUT_NAMES)
+        role: Role | None = None
+        if len(tensor.shape) == 1:
+            role = "bias" if is_output and tensor.name.endswith("bias") else None
+        elif len(tensor.shape) == 2:
+            is_input = any(part in tensor.name for part in _INPUT_NAMES)
+            role = "output" if is_output else "input" if is_input else None
         if role is None or tensor.shape[0] != size:
             raise CheckpointError(
                 f"the tensor `{tensor.name}` has an axis of {size:,}, as long as the vocabulary, and "
@@ -378,15 +384,6 @@ def _by_shape(checkpoint: Checkpoint) -> list[VocabTensor]:
             )
         candidates.append(VocabTensor(tensor, file, role))
     return candidates
-
-
-def _guess(tensor: TensorInfo) -> Role | None:
-    is_output = any(part in tensor.name for part in _OUTPUT_NAMES)
-    if len(tensor.shape) == 1:
-        return "bias" if is_output and tensor.name.endswith("bias") else None
-    if len(tensor.shape) != 2:
-        return None
-    return "output" if is_output else "input" if any(part in tensor.name for part in _INPUT_NAMES) else None
 
 
 def _checked(checkpoint: Checkpoint, tensors: list[VocabTensor], found_by: str, same_rows: SameRows) -> Vocabulary:

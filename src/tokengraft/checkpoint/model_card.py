@@ -18,9 +18,8 @@ from pathlib import Path
 from tokengraft import _core
 from tokengraft.checkpoint.ids import CONFIG, read_config
 from tokengraft.checkpoint.layout import class_with_encoder
-from tokengraft.checkpoint.model_files import CARD
+from tokengraft.checkpoint.model_files import CARD, MODULES
 from tokengraft.checkpoint.result import Transplant
-from tokengraft.checkpoint.sentence_modules import MODULES
 from tokengraft.errors import UnreadableFileError, escaped
 from tokengraft.vocab_plan import VocabPlan
 
@@ -185,7 +184,9 @@ def _front_matter(source: Path, name: str, fields: Mapping[str, list[str]], fact
     values |= {field: fields.get(field, []) for field in _KEPT} | lists
     lines = list[str]()
     for field, given in values.items():
-        quoted = [_quoted(value) for value in dict.fromkeys(given)]
+        # Strings of YAML. Everything that is not printable is escaped: some of it would end a line.
+        strings = (json.dumps(value, ensure_ascii=False) for value in dict.fromkeys(given))
+        quoted = ["".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in string) for string in strings]
         if field in lists or len(quoted) > 1:
             lines += [f"{field}:", *(f"- {value}" for value in quoted)] if quoted else []
         else:
@@ -196,32 +197,20 @@ def _front_matter(source: Path, name: str, fields: Mapping[str, list[str]], fact
     return text + "\n\n<!-- Before you publish this, set `base_model` to the name of the source on the hub. -->"
 
 
-def _quoted(text: str) -> str:
-    """A string of YAML. Everything that is not printable is escaped: some of it would end a line."""
-    quoted = json.dumps(text, ensure_ascii=False)
-    return "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in quoted)
-
-
 def _fields(text: str) -> dict[str, list[str]]:
     """The fields of front matter with their values; no values if a field has others than plain ones."""
-    blocks = re.split(r"^(?=[\w-]+:(?:\s|$))", text, flags=re.MULTILINE)[1:]
-    pairs = (block.partition(":")[::2] for block in blocks)
-    return {name: _values(value) for name, value in pairs}
-
-
-def _values(text: str) -> list[str]:
-    lines = [line for line in map(str.strip, text.splitlines()) if line and not line.startswith("#")]
-    if lines and all(line.startswith("- ") for line in lines):
-        items = [line[2:] for line in lines]
-    elif len(lines) == 1 and lines[0].startswith("[") and lines[0].endswith("]"):
-        items = lines[0][1:-1].split(",")
-    else:
-        items = lines
-    found = [_SCALAR.fullmatch(item.strip()) for item in items]
-    if (items is lines and len(lines) > 1) or None in found:
-        return []
-    values = [next(filter(None, match.groups()), "") for match in found if match]
-    return [] if any(not value or ": " in value or value.endswith(":") for value in values) else values
+    fields = dict[str, list[str]]()
+    for part in re.split(r"^(?=[\w-]+:(?:\s|$))", text, flags=re.MULTILINE)[1:]:
+        name, _, rest = part.partition(":")
+        lines = [line for line in map(str.strip, rest.splitlines()) if line and not line.startswith("#")]
+        in_brackets = len(lines) == 1 and lines[0].startswith("[") and lines[0].endswith("]")
+        items = lines[0][1:-1].split(",") if in_brackets else [line.removeprefix("- ") for line in lines]
+        is_list = in_brackets or all(line.startswith("- ") for line in lines)
+        found = [_SCALAR.fullmatch(item.strip()) for item in items if is_list or len(lines) == 1]
+        values = [next(filter(None, match.groups()), "") for match in found if match]
+        plain = len(values) == len(items) and all(v and ": " not in v and not v.endswith(":") for v in values)
+        fields[name] = values if plain else []
+    return fields
 
 
 def _state(changes: VocabPlan, transplant: Transplant | None) -> str:

@@ -1,9 +1,15 @@
-"""Everything beside the weights: tokenizer files, configs, other files."""
+"""Everything beside the weights: tokenizer files, configs, other files, and folders of sentence-transformers.
+
+`modules.json` of sentence-transformers names the parts of a model, most of them with a folder of their own. Such a
+part, for example pooling or a dense layer, does not depend on the vocabulary, and its files are copied. One that does
+is refused by name. Nothing is unpickled, and no class that `modules.json` names is imported.
+"""
 
 import json
+import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tokengraft.checkpoint.ids import (
@@ -18,7 +24,7 @@ from tokengraft.checkpoint.ids import (
     suppressing,
 )
 from tokengraft.checkpoint.layout import INDEX, OTHER_WEIGHTS, Checkpoint, Vocabulary
-from tokengraft.checkpoint.sentence_modules import module_files, require_no_vocabulary
+from tokengraft.checkpoint.tensors import TensorFile
 from tokengraft.errors import CheckpointError
 from tokengraft.formats.sources import TOKENIZER_JSON, folder_files, is_tokenizer_file
 from tokengraft.output.json_file import JsonStyle
@@ -34,6 +40,7 @@ TRAINING = "training.json"
 ADAPT_FILES = ("adaptation.json", "report.html", TRAINING)
 """What `adapt` writes beside the model."""
 _TEMPLATES = "additional_chat_templates"
+MODULES = "modules.json"
 
 
 @dataclass(frozen=True)
@@ -62,7 +69,9 @@ def model_files(
     written, copied, left_out = dict(tokenizer.written), [*modules], [*tokenizer.left_out]
     for path in _entries(source):
         if path.name in CONFIGS:
-            written[path.name] = _config(path, renumbering)
+            config, raw = read_config(path), path.read_bytes()
+            changed = renumbering.config(config, path.name) if isinstance(config, dict) else config
+            written[path.name] = raw if changed == config else JsonStyle.of(raw).dump(changed)
         elif path.name == INDEX:
             written[path.name] = _index(source, vocabulary, renumbering.rows[1])
         elif is_old(path):
@@ -131,12 +140,6 @@ def _texts(field: str, value: Any) -> Iterator[str]:
             yield text
 
 
-def other_files(source: Checkpoint) -> list[Path]:
-    """The files of a checkpoint beside weights and tokenizer that decide what is written: configs, and copied files."""
-    here = [path for path in _entries(source) if path.name in (*CONFIGS, INDEX) or not is_old(path)]
-    return here + [source.folder / name for name in module_files(source.folder)]
-
-
 def used_by_configs(files: ModelFiles) -> list[tuple[str, int]]:
     """The ids that the written configs use, with their fields."""
     configs = [json.loads(files.written[name]) for name in CONFIGS if name in files.written]
@@ -150,7 +153,12 @@ def with_suppressed(files: ModelFiles, unused: Collection[int]) -> ModelFiles:
     """
     if not unused:
         return files
-    raw = files.written.get(GENERATION) or _generation_config(json.loads(files.written[CONFIG]))
+    raw = files.written.get(GENERATION)
+    if not raw:
+        config = json.loads(files.written[CONFIG])
+        parts = [part for part in (config.get("text_config"), config) if isinstance(part, dict)]
+        fields = {name: part[name] for part in parts for name in GENERATION_FIELDS if part.get(name) is not None}
+        raw = json.dumps(fields, indent=2).encode() + b"\n"
     config = json.loads(raw)
     if not isinstance(config, dict):
         raise CheckpointError(
@@ -158,13 +166,6 @@ def with_suppressed(files: ModelFiles, unused: Collection[int]) -> ModelFiles:
             hint=f"correct `{GENERATION}` in the source, or pass --hole-rows keep",
         )
     return replace(files, written={**files.written, GENERATION: JsonStyle.of(raw).dump(suppressing(config, unused))})
-
-
-def _generation_config(config: Mapping[str, Any]) -> bytes:
-    """What a generation config made from a model's config has: its ids, and settings that old configs have."""
-    parts = [part for part in (config.get("text_config"), config) if isinstance(part, dict)]
-    fields = {name: part[name] for part in parts for name in GENERATION_FIELDS if part.get(name) is not None}
-    return json.dumps(fields, indent=2).encode() + b"\n"
 
 
 def _entries(source: Checkpoint) -> Iterator[Path]:
@@ -180,13 +181,6 @@ def is_old(path: Path) -> bool:
     """Whether an entry belongs to the old vocabulary: weights in other formats, folders that may have some, reports."""
     is_index = path.name.endswith(".index.json")
     return not path.is_file() or path.suffix in OTHER_WEIGHTS or is_index or path.name in (REPORT, *ADAPT_FILES)
-
-
-def _config(path: Path, renumbering: Renumbering) -> bytes:
-    config = read_config(path)
-    changed = renumbering.config(config, path.name) if isinstance(config, dict) else config
-    raw = path.read_bytes()
-    return raw if changed == config else JsonStyle.of(raw).dump(changed)
 
 
 def _index(source: Checkpoint, vocabulary: Vocabulary, rows: int) -> bytes:
@@ -220,3 +214,69 @@ def recorded_inits(model: Path) -> tuple[str, str] | None:
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
     return used if all(isinstance(init, str) for init in used) else None
+
+
+def require_transformer_here(folder: Path) -> None:
+    """Refuses a folder of sentence-transformers whose transformer is in a folder inside it."""
+    for path, kind in _modules(folder):
+        if path.parts and kind.rsplit(".", 1)[-1].endswith("Transformer"):
+            raise CheckpointError(
+                f"`{folder}` is a folder of sentence-transformers whose transformer is in `{path}`",
+                hint=f"transplant `{folder / path}`, then put the result in the place of `{path}` in a copy of the "
+                "folder",
+            )
+
+
+def module_files(folder: Path) -> list[str]:
+    """The files in folders that `modules.json` names, by their relative paths. Folders that are links are not read."""
+    found = set[str]()
+    for place in (folder / inner for inner, _ in _modules(folder) if inner.parts):
+        for parent, folders, names in os.walk(place) if not place.is_symlink() else ():
+            folders[:] = [name for name in folders if not name.startswith(".")]
+            shown = (Path(parent) / name for name in names if not name.startswith("."))
+            found.update(path.relative_to(folder).as_posix() for path in shown if path.is_file())
+    return sorted(found)
+
+
+def require_no_vocabulary(folder: Path, names: list[str], rows: int) -> None:
+    """Refuses files of modules that depend on the vocabulary: a tokenizer, or a size as large as the embedding."""
+    for name in names:
+        path = folder / name
+        if is_tokenizer_file(Path(path.name)):
+            what = "is a tokenizer of its own"
+        elif path.suffix == ".safetensors" and any(rows in t.shape for t in TensorFile.open(path).tensors.values()):
+            what = f"has a tensor with an axis of {rows:,}, as long as the vocabulary"
+        elif path.suffix == ".json" and rows in _numbers(read_config(path)):
+            what = f"has the number {rows:,}, the size of the vocabulary"
+        else:
+            continue
+        raise CheckpointError(
+            f"`{name}`, which `{MODULES}` names as a part of the model, {what}: it would no longer match",
+            hint="pass a model whose other modules do not depend on the vocabulary, such as pooling and dense layers",
+        )
+
+
+def _modules(folder: Path) -> Iterator[tuple[PurePosixPath, str]]:
+    """The folder of every module, which is empty for this one, and the name of its class."""
+    path = folder / MODULES
+    listed = read_config(path) if path.is_file() else None
+    for module in listed if isinstance(listed, list) else []:
+        inner = module.get("path") if isinstance(module, dict) else None
+        if not isinstance(inner, str):
+            continue
+        place = PurePosixPath(inner)
+        if place.is_absolute() or ".." in place.parts or "\\" in inner or "\0" in inner:
+            raise CheckpointError(
+                f"`{path}` names `{inner!r:.80}` as the folder of a module, which is not inside `{folder}`",
+                hint="correct the path in the source",
+            )
+        yield place, str(module.get("type"))
+
+
+def _numbers(value: Any) -> Iterator[int]:
+    """Every whole number in JSON data."""
+    if isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _numbers(item)
+    elif type(value) is int:
+        yield value

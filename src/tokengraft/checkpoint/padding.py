@@ -107,19 +107,15 @@ def model_rows(source: str | os.PathLike[str]) -> ModelRows | None:
     folder = Path(source)
     try:
         if has_weights(source):
-            return _of_tables(open_checkpoint(folder))
+            vocabulary = find_vocabulary(open_checkpoint(folder))
+            # A table for the first ids only keeps its rows.
+            tables = [tensor for tensor in vocabulary.tensors if tensor.info.rows == vocabulary.rows]
+            infos = [tensor.info for tensor in tables if not (vocabulary.tied and tensor.role == "output")]
+            return ModelRows(vocabulary.rows, sum(info.width for info in infos), sum(info.row_bytes for info in infos))
     except CheckpointError:  # `transplant` refuses it, and says why
         pass
     config = read_config(folder / CONFIG) if os.path.isfile(folder / CONFIG) else None  # noqa: PTH113 - a name may be too long
     return _of_config(Checkpoint(folder, config, (), None)) if isinstance(config, dict) else None
-
-
-def _of_tables(checkpoint: Checkpoint) -> ModelRows:
-    vocabulary = find_vocabulary(checkpoint)
-    # A table for the first ids only keeps its rows.
-    tables = [tensor for tensor in vocabulary.tensors if tensor.info.rows == vocabulary.rows]
-    counted = [tensor.info for tensor in tables if not (vocabulary.tied and tensor.role == "output")]
-    return ModelRows(vocabulary.rows, sum(info.width for info in counted), sum(info.row_bytes for info in counted))
 
 
 def _of_config(checkpoint: Checkpoint) -> ModelRows | None:

@@ -1,10 +1,15 @@
 """`Transplant`: the result of a transplant. Plain data. `describe` gives it before anything is written."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
+from tokengraft import _core
 from tokengraft.checkpoint.compare_files import Behaviour, ByteComparison
+from tokengraft.checkpoint.model_files import REPORT
 from tokengraft.checkpoint.rows import HoleRows, init_name
 from tokengraft.checkpoint.table import NewTables
 from tokengraft.checkpoint.tensors import ITEM_BYTES
@@ -107,3 +112,24 @@ def describe(tables: NewTables) -> Transplant:
         unused=len(unused.rows),
         suppressed=len(unused.suppressed),
     )
+
+
+def write_report(
+    done: Transplant, config: Path, facts: Mapping[str, Any], folder: Path, more: Mapping[str, Any] | None = None
+) -> None:
+    """Writes `tokengraft.json`, with the names of all files in the folder. ``config`` is that of the source.
+
+    ``facts`` are written before what was done, ``more`` after it.
+    """
+    report = {
+        "tokengraft": _core.__version__,
+        "source": config.parent.name,
+        "source_config_sha256": sha256(config.read_bytes()).hexdigest(),
+        **facts,
+        "files": sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()),
+        "transplant": done.as_dict(),
+        **(more or {}),
+    }
+    text = json.dumps(report, ensure_ascii=False, indent=2) + "\n"
+    # A name that is not UTF-8 has surrogates, and this is how JSON escapes them.
+    (folder / REPORT).write_text(text, encoding="utf-8", errors="backslashreplace")

@@ -8,10 +8,11 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from threading import Event
+from types import NoneType
 from typing import Any, BinaryIO, get_args
 
 import numpy as np
@@ -46,7 +47,7 @@ from tokengraft.checkpoint.tensors import (
     read_rows,
     widen,
 )
-from tokengraft.errors import OptionError, Progress, require, seed
+from tokengraft.errors import OptionError, Progress, require, require_type, seed
 from tokengraft.output.atomic import sync
 from tokengraft.representation import set_fields
 from tokengraft.vocab_plan import VocabPlan
@@ -60,14 +61,29 @@ OldRows = Callable[[Ids], Raw]
 
 
 @dataclass(frozen=True)
-class RowOptions:
-    """How the rows of new tables are made: the options that `transplant` has for files, GGUF and models in memory."""
+class TransplantOptions:
+    """How the rows of new tables are made, and how files are written."""
 
     init: Init | None = None
+    """The initialiser for new embedding rows, also an argument of `transplant` and `transplant_model`."""
     output_init: Init | None = None
+    """The initialiser for new rows of an untied output; by default that of ``init``. An error if the output is
+    tied."""
     hole_rows: HoleRows | None = None
+    """What rows get whose ids have no token: `lowest`, a row that is never the most likely, `zero`, or `keep`, the row
+    that they had. By default `lowest`; for a GGUF file with tables in which rows cannot be written, `keep`. Except with
+    `keep`, all ids without a token are listed as suppressed in the generation config, padding included."""
     pad_multiple: PadMultiple = "keep"
+    """Make the number of rows a multiple of this. `keep` keeps the current padding."""
     seed: int = 0
+    """Seed for random initialisers, and for functions."""
+    hard_link: bool = False
+    """Hard-link unchanged files to the source. Writing to them in place then changes both. Only for model folders."""
+    verify: bool = False
+    """Run both models and compare their logits before the result is renamed into place. Needs torch. Only for model
+    folders."""
+    progress: Progress | None = None
+    """Called with the bytes written."""
 
     def __post_init__(self) -> None:
         for init in (self.init, self.output_init):
@@ -80,11 +96,28 @@ class RowOptions:
         set_fields(self, seed, "seed")
         set_fields(self, pad_multiple, "pad_multiple")
 
+    @classmethod
+    def of(cls, options: "TransplantOptions | None", init: Init | None) -> "TransplantOptions":
+        """The options with the initialiser that was given beside them."""
+        require_type("options", options, cls, NoneType)
+        options = options or cls()
+        if init is None:
+            return options
+        twice = f"two initialisers are given: `init` {init!r}, and `options` with {options.init!r}"
+        require(options.init in (None, init), twice, hint="leave out one of the two")
+        return replace(options, init=init)
+
     @property
     def inits(self) -> tuple[Init, Init]:
         """The initialisers of input and output."""
         init = self.init or DEFAULT
         return init, self.output_init or init
+
+
+def require_absent(options: Mapping[str, Any], what: str) -> None:
+    """Refuses options that have a value and do not apply."""
+    for flag, given in options.items():
+        require(not given, f"{flag} does not apply to {what}", hint=f"leave out {flag}")
 
 
 @dataclass(frozen=True)
@@ -95,7 +128,7 @@ class NewTables:
     plan: VocabPlan
     rows: int
     """Rows of the new embedding, padding included."""
-    options: RowOptions
+    options: TransplantOptions
     unused: Unused
     spread: float = 0.02
     """The standard deviation of the model's initial weights."""
@@ -121,11 +154,6 @@ class NewTables:
         ids = {*self.plan.moved, *self.plan.removed}
         return np.array(sorted(i for i in ids if i < self.vocabulary.rows), np.int64)
 
-    def _predicts(self, tensor: VocabTensor) -> bool:
-        """Whether logits are computed from a table. A table for each layer is read only."""
-        of_output = tensor.role != "input" or (self.vocabulary.tied and PER_LAYER not in tensor.info.name)
-        return self.has_output and of_output
-
     def rows_after(self, table: TensorInfo) -> int:
         """Rows of the new table. A table for the first ids only keeps its rows; see `require_fixed_ids`."""
         return self.rows if table.rows == self.vocabulary.rows else table.rows
@@ -133,6 +161,8 @@ class NewTables:
     def parts(self, tensor: VocabTensor, old: OldRows) -> Iterator[range | Raw]:
         """The rows of one new table, in order: ranges of old rows to copy, and blocks of new bytes."""
         info, as_input = tensor.info, tensor.role == "input" or self.vocabulary.tied
+        # Logits are computed from an output, and from an input that is tied to it; a table for each layer is only read.
+        of_output = tensor.role != "input" or (self.vocabulary.tied and PER_LAYER not in info.name)
         old_table = TableInfo(
             ids=self._token_rows[self._token_rows < info.rows],
             read=lambda rows: widen(old(rows), info.dtype),
@@ -141,7 +171,7 @@ class NewTables:
             seed=self.options.seed,
             table="input" if as_input else "output",
             plan=self.plan,
-            predicts=self._predicts(tensor),
+            predicts=self.has_output and of_output,
             of_changes=self.of_changes,
         )
         is_bias, init = tensor.role == "bias", self.options.inits[0 if as_input else 1]

@@ -2,10 +2,11 @@
 
 import argparse
 import json
-from inspect import signature
+from dataclasses import fields
 from pathlib import Path
 
 from tokengraft.checkpoint.result import Transplant
+from tokengraft.checkpoint.table import TransplantOptions
 from tokengraft.checkpoint.transplant import transplant
 from tokengraft.cli.display import print_table
 from tokengraft.cli.options import Commands, add_options, input_paths, say
@@ -52,16 +53,16 @@ def _run(options: argparse.Namespace) -> int:
         require_distinct(input_paths([options.model, options.tokenizer, options.base]), options.out)
     if options.dry_run and not _has_weights(options.model):
         return _show_plan(options)
-    known = {*signature(transplant).parameters} - {"out"}
+    given, names = given_options(options_of("transplant"), options), {field.name for field in fields(TransplantOptions)}
     with one_stage("writing", quiet=options.quiet or options.dry_run) as progress:
         done = transplant(
             options.model,
             options.tokenizer,
             None if options.dry_run else options.out,
-            **{
-                name: value for name, value in given_options(options_of("transplant"), options).items() if name in known
-            },
-            progress=progress,
+            base=options.base,
+            as_adapter=options.as_adapter,
+            force=options.force,
+            options=TransplantOptions(**{name: given[name] for name in names & {*given}}, progress=progress),
         )
     if options.json:
         print(json.dumps(done.as_dict()))

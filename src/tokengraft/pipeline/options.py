@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Literal, NamedTuple
 
 from tokengraft.checkpoint.rows import DEFAULT, HoleRows, Init
-from tokengraft.checkpoint.table import RowOptions
+from tokengraft.checkpoint.table import TransplantOptions
 from tokengraft.corpus.open import Corpus
 from tokengraft.corpus.options import ReadOptions
 from tokengraft.counts.pretoken_counts import PretokenCounts, as_weight
@@ -203,10 +203,10 @@ class AdaptOptions:
         _ = row_options(self)  # refuses initialisers that do not exist
 
 
-def row_options(options: AdaptOptions, pad_multiple: int | None = None) -> RowOptions:
+def row_options(options: AdaptOptions, pad_multiple: int | None = None) -> TransplantOptions:
     """How rows are made, with the padding that serving stacks need."""
     init, seed = options.init or DEFAULT, options.seed or 0
-    return RowOptions(init, options.output_init, options.hole_rows, pad_multiple or "keep", seed)
+    return TransplantOptions(init, options.output_init, options.hole_rows, pad_multiple or "keep", seed)
 
 
 SMALLEST_SHARE = Fraction(1, 1_000_000)

@@ -15,6 +15,7 @@ from tokengraft.checkpoint.model_files import ADAPT_FILES, CARD, written_before
 from tokengraft.checkpoint.other_tables import changes_fixed_ids, fixed_from
 from tokengraft.checkpoint.padding import padded_rows
 from tokengraft.checkpoint.rows import DEFAULT
+from tokengraft.checkpoint.table import TransplantOptions
 from tokengraft.checkpoint.tensors import ITEM_BYTES
 from tokengraft.corpus.files import local_name
 from tokengraft.corpus.open import local_files, open_corpus, paths_of
@@ -240,8 +241,8 @@ def _weights(job: Request, base: Tokenizer) -> Weights | None:
         job.source,
         base,
         None,
-        output_init=job.options.output_init and DEFAULT,
         as_adapter=job.options.as_adapter,
+        options=TransplantOptions(output_init=job.options.output_init and DEFAULT),
     )
     before, after = base.n_rows, job.sizes.rows(base.n_rows, len(base.ids))
     rows = padded_rows(before, after, current.rows_before, choices_for(job.options.stacks).pad_multiple or "keep")

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from tokengraft.checkpoint.model_files import ADAPT_FILES, CARD, TRAINING
-from tokengraft.checkpoint.transplant import transplant
+from tokengraft.checkpoint.model_job import ModelJob
+from tokengraft.checkpoint.peft.new_rows import NewRowsJob
 from tokengraft.formats.sources import folder_files
 from tokengraft.output.atomic import write_folder
 from tokengraft.page.content import Content, ReportText
@@ -22,6 +23,7 @@ from tokengraft.pipeline.request import shown_name
 from tokengraft.pipeline.result import Adaptation
 from tokengraft.pipeline.texts import Texts
 from tokengraft.pipeline.training import next_step, training_file
+from tokengraft.progress import stage
 from tokengraft.verify.loaders import verify_folder
 from tokengraft.verify.serving.check_serving import check_serving
 from tokengraft.verify.serving.stacks import choices_for
@@ -30,10 +32,12 @@ from tokengraft.verify.serving.stacks import choices_for
 def write_result(job: Prepared, texts: Texts, result: Adaptation) -> Adaptation:
     """Writes the folder and returns the result; with weights, including the result of the transplant."""
     options = job.options
-    rows = vars(row_options(options, choices_for(options.stacks).pad_multiple)) | {"as_adapter": options.as_adapter}
+    model = None
     if job.weights:
-        # A dry run gives the tables that will change, which the report shows.
-        planned = transplant(job.source, result.tokenizer, None, **rows)
+        rows = row_options(options, choices_for(options.stacks).pad_multiple)
+        kind = NewRowsJob if options.as_adapter else ModelJob
+        model = kind.prepare(job.source, result.tokenizer, replace(rows, progress=options.progress))
+        planned = model.describe()  # the tables that will change, which the report shows
         result = replace(result, transplant=planned, warnings=(*result.warnings, *planned.warnings))
     record = json.dumps(result.as_dict(), ensure_ascii=False, indent=2) + "\n"
     files = {ADAPT_FILES[0]: record.encode(errors="backslashreplace")}  # as in `tokengraft.json`
@@ -44,9 +48,9 @@ def write_result(job: Prepared, texts: Texts, result: Adaptation) -> Adaptation:
         files[TRAINING] = training_file(result, result.transplant, texts, options.size.training_text)
     files[CARD] = adaptation_card(job, texts, result)
     job.start("writing")
-    if job.weights:
-        more: dict[str, Any] = {"force": options.force, "progress": options.progress}
-        done = transplant(job.source, result.tokenizer, job.out, others=files, request=result.request, **rows, **more)
+    if model:
+        with stage("transplanting the checkpoint"):
+            done = model.write(job.out, force=options.force, others=files, request=result.request)
         return _with_serving(job, replace(result, transplant=done))
     write_folder(
         folder_files(result.tokenizer) | files,

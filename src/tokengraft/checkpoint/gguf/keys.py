@@ -153,8 +153,11 @@ class VocabularyChange:
 
     def _token(self, token_id: int) -> GgufToken:
         source = self.plan.sources[token_id] if token_id < self.plan.rows_after else None
-        if source is None:
-            return self._placeholder(token_id)
+        if source is None:  # as the converter: that of the SentencePiece model, if there is one
+            model = self.new.piece_model
+            if model is None or token_id not in model.holes:
+                return GgufToken(f"[PAD{token_id}]".encode(), UNUSED, UNUSED_SCORE)
+            return GgufToken(model.pieces[token_id].string.encode(), UNUSED, model.pieces[token_id].score)
         string, old = self.new.strings[token_id], self.vocabulary
         if not isinstance(source, int):
             kind = self._type(string)
@@ -167,14 +170,6 @@ class VocabularyChange:
         if kind in (NORMAL, UNUSED) and string in self._added:  # it became an added token
             kind = self._type(string)
         return GgufToken(old.tokens[source], kind, score)
-
-    def _placeholder(self, token_id: int) -> GgufToken:
-        """The token of an id without one. The converter takes that of the SentencePiece model, if there is one."""
-        model = self.new.piece_model
-        if model is not None and token_id in model.holes:
-            piece = model.pieces[token_id]
-            return GgufToken(piece.string.encode(), UNUSED, piece.score)
-        return GgufToken(f"[PAD{token_id}]".encode(), UNUSED, UNUSED_SCORE)
 
     def _type(self, string: str) -> int:
         """The type that the converter gives a token."""

@@ -1,4 +1,4 @@
-"""`transplant_gguf`: gives a GGUF file the vocabulary of another tokenizer, without loading the model.
+"""`GgufJob`: gives a GGUF file the vocabulary of another tokenizer, without loading the model.
 
 Only the keys of the tokenizer and the tables of tokens change. All other keys and tensors are copied byte for byte.
 """
@@ -6,7 +6,7 @@ Only the keys of the tokenizer and the tables of tokens change. All other keys a
 import re
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -23,9 +23,9 @@ from tokengraft.checkpoint.other_tables import require_no_other_tables
 from tokengraft.checkpoint.padding import padded_rows
 from tokengraft.checkpoint.result import Transplant, describe
 from tokengraft.checkpoint.rows import DEFAULT_HOLE_ROWS, require_untied, unused_rows
-from tokengraft.checkpoint.table import NewTables, RowOptions, write_table
+from tokengraft.checkpoint.table import NewTables, TransplantOptions, write_table
 from tokengraft.checkpoint.tensors import ITEM_BYTES, Q8_0
-from tokengraft.errors import CheckpointError, Progress
+from tokengraft.errors import CheckpointError
 from tokengraft.output.atomic import new_file
 from tokengraft.tokenizer.llama_cpp import skipping_warning
 from tokengraft.tokenizer.numbered import require_unbroken
@@ -50,67 +50,72 @@ _KEPT_HOLES = (
 )
 
 
-def transplant_gguf(
-    path: Path,
-    new: Tokenizer,
-    out: Path | None,
-    *,
-    base: Tokenizer | None,
-    options: RowOptions,
-    force: bool = False,
-    progress: Progress | None = None,
-) -> Transplant:
-    """Gives a GGUF file the vocabulary of another tokenizer. Without ``out``, it is a dry run.
+@dataclass(frozen=True)
+class GgufJob:
+    """Everything that is decided before a byte is written."""
 
-    ``base`` is the tokenizer that the file was converted with and ``new`` was made from. It is compared with both.
-    """
-    source = GgufFile.open(path)
-    tables, keys, warnings = _decided(source, new, base, options)
-    done = replace(describe(tables), warnings=warnings)
-    if out is None:
-        return done
-    names = (tensor.info.name for tensor in tables.vocabulary.tensors)
-    target = source.with_changes(keys, dict.fromkeys(names, tables.rows))
-    with new_file(out, force=force) as partial:
-        _write(source, target, tables, partial, progress)
-        compared = _compared(source, target, tables, partial)
-    return replace(done, compared=compared)
+    file: GgufFile
+    tables: NewTables
+    keys: Mapping[str, GgufKey]
+    """Those that change."""
+    warnings: tuple[str, ...]
 
+    @classmethod
+    def prepare(cls, path: Path, new: Tokenizer, base: Tokenizer | None, options: TransplantOptions) -> "GgufJob":
+        """The job for a file and a tokenizer, after refusing what cannot be done.
 
-def _decided(
-    file: GgufFile, new: Tokenizer, base: Tokenizer | None, options: RowOptions
-) -> tuple[NewTables, Mapping[str, GgufKey], tuple[str, ...]]:
-    """Everything that is decided before a byte is written: the new tables, the changed keys, and warnings."""
-    _require_whole(file)
-    tokens = GgufVocabulary.of(file)
-    vocabulary = find_tables(file, len(tokens.tokens))
-    require_untied(options.output_init, tied=vocabulary.tied)
-    inside = base_tokenizer(tokens, new)
-    if base is not None:
-        require_base(tokens, inside, new, base)
-    require_unbroken(new, inside)
-    pre, warnings = (tokens.pre, ()) if base else pre_tokenizer(tokens, inside, new)
-    skipping = skipping_warning(new, pre) if new.kind == "byte-level" else None
-    warnings += (skipping,) if skipping else ()
-    changes = plan(inside, new)
-    rows = padded_rows(changes.rows_before, changes.rows_after, vocabulary.rows, options.pad_multiple)
-    change = VocabularyChange(tokens, inside, new, changes, rows)
-    fixed = [tensor.info for tensor in vocabulary.tensors if tensor.info.dtype not in WRITABLE]
-    unused = unused_rows(changes, (vocabulary.rows, rows), options.hole_rows or DEFAULT_HOLE_ROWS, change.id_fields)
-    if options.hole_rows is None and fixed:
-        warnings += (_KEPT_HOLES.format(len(unused.rows)),) if unused.rows else ()
-        unused = replace(unused, rows=frozenset(), how="keep")
-    embeds = any(key.endswith(".pooling_type") for key in file.keys)
-    tables = NewTables(vocabulary, changes, rows, options, unused, has_output=not embeds)
-    n_new = int((tables.copies < 0).sum())
-    if fixed and n_new:
-        raise CheckpointError(
-            f"`{fixed[0].name}` is of the type {fixed[0].dtype}, and {n_new:,} rows are new; new rows can be written "
-            f"in {', '.join(WRITABLE)}",
-            hint="quantise again with tables of that type, best from the unquantised model: `llama-quantize "
-            "--token-embedding-type q8_0 --output-tensor-type q8_0 IN.gguf OUT.gguf Q4_K_M`",
-        )
-    return tables, change.keys(pre, unused.suppressed), warnings
+        ``base`` is the tokenizer that the file was converted with and ``new`` was made from. It is compared with both.
+        """
+        file = GgufFile.open(path)
+        count = file.keys.get("split.count")
+        if count is not None and count.value != 1:
+            raise CheckpointError(
+                f"`{file.path.name}` is one of {count.text} parts of a model",
+                hint="join them first: `llama-gguf-split --merge FIRST_PART OUT.gguf`",
+            )
+        tokens = GgufVocabulary.of(file)
+        vocabulary = find_tables(file, len(tokens.tokens))
+        require_untied(options.output_init, tied=vocabulary.tied)
+        inside = base_tokenizer(tokens, new)
+        if base is not None:
+            require_base(tokens, inside, new, base)
+        require_unbroken(new, inside)
+        pre, warnings = (tokens.pre, ()) if base else pre_tokenizer(tokens, inside, new)
+        skipping = skipping_warning(new, pre) if new.kind == "byte-level" else None
+        warnings += (skipping,) if skipping else ()
+        changes = plan(inside, new)
+        rows = padded_rows(changes.rows_before, changes.rows_after, vocabulary.rows, options.pad_multiple)
+        change = VocabularyChange(tokens, inside, new, changes, rows)
+        fixed = [tensor.info for tensor in vocabulary.tensors if tensor.info.dtype not in WRITABLE]
+        unused = unused_rows(changes, (vocabulary.rows, rows), options.hole_rows or DEFAULT_HOLE_ROWS, change.id_fields)
+        if options.hole_rows is None and fixed:
+            warnings += (_KEPT_HOLES.format(len(unused.rows)),) if unused.rows else ()
+            unused = replace(unused, rows=frozenset(), how="keep")
+        embeds = any(key.endswith(".pooling_type") for key in file.keys)
+        tables = NewTables(vocabulary, changes, rows, options, unused, has_output=not embeds)
+        n_new = int((tables.copies < 0).sum())
+        if fixed and n_new:
+            raise CheckpointError(
+                f"`{fixed[0].name}` is of the type {fixed[0].dtype}, and {n_new:,} rows are new; new rows can be "
+                f"written in {', '.join(WRITABLE)}",
+                hint="quantise again with tables of that type, best from the unquantised model: `llama-quantize "
+                "--token-embedding-type q8_0 --output-tensor-type q8_0 IN.gguf OUT.gguf Q4_K_M`",
+            )
+        return cls(file, tables, change.keys(pre, unused.suppressed), warnings)
+
+    def describe(self) -> Transplant:
+        """The result before anything is written."""
+        return replace(describe(self.tables), warnings=self.warnings)
+
+    def write(self, out: Path, *, force: bool) -> Transplant:
+        """Writes the file, and compares it with the source."""
+        tables = self.tables
+        names = (tensor.info.name for tensor in tables.vocabulary.tensors)
+        target = self.file.with_changes(self.keys, dict.fromkeys(names, tables.rows))
+        with new_file(out, force=force) as partial:
+            _write(self.file, target, tables, partial)
+            compared = _compared(self.file, target, tables, partial)
+        return replace(self.describe(), compared=compared)
 
 
 def find_tables(file: GgufFile, rows: int) -> Vocabulary:
@@ -133,19 +138,10 @@ def find_tables(file: GgufFile, rows: int) -> Vocabulary:
     return Vocabulary(tables, rows, OUTPUT not in roles, "the names of GGUF")
 
 
-def _require_whole(file: GgufFile) -> None:
-    count = file.keys.get("split.count")
-    if count is not None and count.value != 1:
-        raise CheckpointError(
-            f"`{file.path.name}` is one of {count.text} parts of a model",
-            hint="join them first: `llama-gguf-split --merge FIRST_PART OUT.gguf`",
-        )
-
-
-def _write(source: GgufFile, target: GgufFile, tables: NewTables, out: Path, progress: Progress | None) -> None:
+def _write(source: GgufFile, target: GgufFile, tables: NewTables, out: Path) -> None:
     """Writes the file ``target``: its keys, and its tensors where they are."""
     changed = {tensor.info.name: tensor for tensor in tables.vocabulary.tensors}
-    total = sum(tensor.size for tensor in source.tensors.values())
+    total, progress = sum(tensor.size for tensor in source.tensors.values()), tables.options.progress
     # numpy warns of numbers that are not finite; the comparison refuses new rows with such numbers
     with np.errstate(all="ignore"), source.path.open("rb", buffering=0) as old, out.open("wb") as new:
         new.write(target.head())

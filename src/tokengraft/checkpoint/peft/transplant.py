@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 from threading import Event
 from typing import Any, BinaryIO
@@ -33,7 +32,7 @@ from tokengraft.checkpoint.layout import (
     predicts_tokens,
 )
 from tokengraft.checkpoint.layout import open_checkpoint as open_model
-from tokengraft.checkpoint.model_files import CARD, REPORT, is_old, recorded_inits
+from tokengraft.checkpoint.model_files import CARD, REPORT, is_old, recorded_inits, written_before
 from tokengraft.checkpoint.other_tables import require_no_other_tables
 from tokengraft.checkpoint.padding import plan_of_rows
 from tokengraft.checkpoint.peft.new_rows import ADAPTER_CONFIG, ADAPTER_WEIGHTS
@@ -49,9 +48,9 @@ from tokengraft.checkpoint.peft.parts import (
     require_ids,
     require_layers,
 )
-from tokengraft.checkpoint.result import Transplant, describe
+from tokengraft.checkpoint.result import Transplant, describe, write_report
 from tokengraft.checkpoint.rows import BLOCK, DEFAULT_HOLE_ROWS, init_name, require_untied, unused_rows
-from tokengraft.checkpoint.table import NewTables, RowOptions, write_table
+from tokengraft.checkpoint.table import NewTables, TransplantOptions, write_table
 from tokengraft.checkpoint.tensors import (
     ITEM_BYTES,
     Ids,
@@ -65,7 +64,7 @@ from tokengraft.checkpoint.tensors import (
 )
 from tokengraft.errors import CheckpointError, OptionError, SourceNotFoundError
 from tokengraft.formats.sources import folder_files, is_tokenizer_file, load_folder
-from tokengraft.output.atomic import write_files
+from tokengraft.output.atomic import new_folder, write_files
 from tokengraft.output.json_file import JsonStyle
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.vocab_plan import VocabPlan, plan
@@ -99,7 +98,7 @@ class AdapterJob:
     warnings: tuple[str, ...] = ()
 
     @classmethod
-    def prepare(cls, folder: Path, model: Any, base: Tokenizer | None, options: RowOptions) -> "AdapterJob":
+    def prepare(cls, folder: Path, model: Any, base: Tokenizer | None, options: TransplantOptions) -> "AdapterJob":
         """The job for an adapter and the folder of the new model, after refusing what cannot be done."""
         config, file = opened(folder)
         checkpoint = open_model(_model_folder(model))
@@ -149,43 +148,36 @@ class AdapterJob:
             if not (ours or path.name.startswith(".")):
                 yield path
 
-    def write(self, folder: Path) -> ByteComparison:
-        """Writes all files into a folder, and compares the tensors with those of the source."""
-        for path in self._entries():
-            if _is_copied(path):
-                shutil.copyfile(path, folder / path.name)
-        raw = (self.folder / ADAPTER_CONFIG).read_bytes()
-        write_files(folder_files(self.new) | {ADAPTER_CONFIG: JsonStyle.of(raw).dump(self.new_config())}, folder)
+    def write(self, out: Path, *, force: bool) -> Transplant:
+        """Writes the folder, and compares the tensors with those of the source."""
+        config = self.folder / ADAPTER_CONFIG
         written = [found for info in self.file.tensors.values() if (found := self._new_tensor(info))]
-        out = folder / ADAPTER_WEIGHTS
-        with np.errstate(all="ignore"), self.file.path.open("rb", buffering=0) as old, out.open("wb") as new:
-            new.write(header_bytes([info for info, _ in written], self.file.metadata))
-            for _, write in written:
-                write(old, new)
-        return self._compare(TensorFile.open(out))
+        before = written_before(out)
+        with new_folder(out, replaceable=(lambda path: path.as_posix() in before) if force else None) as folder:
+            for path in self._entries():
+                if _is_copied(path):
+                    shutil.copyfile(path, folder / path.name)
+            changed = JsonStyle.of(config.read_bytes()).dump(self.new_config())
+            write_files(folder_files(self.new) | {ADAPTER_CONFIG: changed}, folder)
+            weights = folder / ADAPTER_WEIGHTS
+            with np.errstate(all="ignore"), self.file.path.open("rb", buffering=0) as old, weights.open("wb") as new:
+                new.write(header_bytes([info for info, _ in written], self.file.metadata))
+                for _, write in written:
+                    write(old, new)
+            done = replace(self.describe(), compared=self._compare(TensorFile.open(weights)))
+            write_report(done, config, {"request": self._request()}, folder)
+        return done
 
-    def report(self, done: Transplant) -> dict[str, Any]:
-        """What `tokengraft.json` says."""
+    def _request(self) -> dict[str, Any]:
         options = self.tables.options
         return {
-            "tokengraft": _core.__version__,
-            "source": self.folder.name,
-            "source_config_sha256": sha256((self.folder / ADAPTER_CONFIG).read_bytes()).hexdigest(),
-            "request": {
-                "step": "transplant",
-                "versions": {"tokengraft": _core.__version__},
-                "options": {
-                    "init": options.inits[0],
-                    "output_init": options.output_init,
-                    "hole_rows": options.hole_rows,
-                },
-                "inputs": [
-                    {"role": "adapter", "name": self.folder.name, "bytes": self.file.path.stat().st_size},
-                    {"role": "model", "name": self.model.folder.name, "sha256": self.new.content_hash},
-                ],
-            },
-            "files": [],
-            "transplant": done.as_dict(),
+            "step": "transplant",
+            "versions": {"tokengraft": _core.__version__},
+            "options": {"init": options.inits[0], "output_init": options.output_init, "hole_rows": options.hole_rows},
+            "inputs": [
+                {"role": "adapter", "name": self.folder.name, "bytes": self.file.path.stat().st_size},
+                {"role": "model", "name": self.model.folder.name, "sha256": self.new.content_hash},
+            ],
         }
 
     def _new_tensor(self, info: TensorInfo) -> tuple[TensorInfo, _Writer] | None:
@@ -352,7 +344,7 @@ def _plan(old: Tokenizer, new: Tokenizer, parts: Mapping[str, Part], vocabulary:
     return changes, rows
 
 
-def _with_inits(options: RowOptions, model: Path, *, tied: bool) -> tuple[RowOptions, tuple[str, ...]]:
+def _with_inits(options: TransplantOptions, model: Path, *, tied: bool) -> tuple[TransplantOptions, tuple[str, ...]]:
     """The options with the initialisers that the model was transplanted with, and warnings.
 
     Refuses others than these, and initialisers by which the change of a new token's row is not known.
