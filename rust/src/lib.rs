@@ -49,6 +49,7 @@ mod py;
 mod read;
 mod rows;
 mod segment;
+mod stop;
 mod tokenizer_json;
 mod train;
 
@@ -62,6 +63,7 @@ pub use pretokenize::{script_names, Cutter, Piece, PieceRules, Pipeline, Pretoke
 pub use read::{FileReader, Part};
 pub use rows::bf16_means;
 pub use segment::{Segmented, Segmenter};
+pub use stop::Stop;
 pub use train::{
     pairs_of, script_properties, Callbacks, Learned, LearnedMerge, LearnedPiece, LearnedPieces, MaxShare, RefusedPair,
     RefusedPiece, ScriptFilter, Task, Texts,

@@ -19,6 +19,7 @@ use super::table::Table;
 use super::tally::{count_characters, truncated, Limits, Tally};
 use crate::error::Result;
 use crate::pretokenize::{Pretokenizer, Sink};
+use crate::stop::Stop;
 
 /// Counts the pretokens of text.
 pub struct Counter {
@@ -305,11 +306,11 @@ impl Counter {
     ///
     /// # Errors
     ///
-    /// When a run cannot be read back from disk.
-    pub fn finish(&self) -> Result<Rows> {
+    /// When a run cannot be read back from disk, and when it is stopped.
+    pub fn finish(&self, stop: &Stop) -> Result<Rows> {
         let tables = lock(&self.shards).drain(..).filter_map(|shard| shard.table).collect();
         let runs = self.spill.as_ref().map(Spill::take_runs).unwrap_or_default();
-        Rows::new(sorted_counts(tables)?, &runs)
+        Rows::new(sorted_counts(tables, stop)?, &runs)
     }
 
     fn spill_if_large(&self, shard: &mut Shard) -> Result<()> {
@@ -361,14 +362,14 @@ mod tests {
         for block in documents.chunks(documents.len().div_ceil(blocks)) {
             count(counter, block, Limits::NONE);
         }
-        let mut read = counter.finish().unwrap();
+        let mut read = counter.finish(&Stop::default()).unwrap();
         let mut all = Counts::default();
         loop {
             let next = read.take(rows, min_count).unwrap();
             if next.is_empty() {
                 return all;
             }
-            all = all.plus(&next).unwrap();
+            all = all.plus(&next, &Stop::default()).unwrap();
         }
     }
 
@@ -393,7 +394,7 @@ mod tests {
                 scope.spawn(|| count(&together, part, Limits::NONE));
             }
         });
-        assert_eq!(together.finish().unwrap().take(usize::MAX, 1).unwrap(), expected);
+        assert_eq!(together.finish(&Stop::default()).unwrap().take(usize::MAX, 1).unwrap(), expected);
     }
 
     #[test]
@@ -432,7 +433,7 @@ mod tests {
         let tally = count(&counter, &texts, Limits::NONE);
         assert_eq!(counter.held_out().len(), 8);
         assert_eq!((tally.read_documents, tally.documents, tally.pretokens), (60, 36, 36));
-        let counts = counter.finish().unwrap().take(usize::MAX, 1).unwrap();
+        let counts = counter.finish(&Stop::default()).unwrap().take(usize::MAX, 1).unwrap();
         assert!(counts.len() == 12 && counts.iter().all(|(_, count)| count == 3));
     }
 
@@ -449,7 +450,7 @@ mod tests {
         }
         assert!(rest.len() < text.len() / 2);
         parts.count_block(part(rest), Limits::NONE, false).unwrap();
-        let all = |counter: &Counter| counter.finish().unwrap().take(usize::MAX, 1).unwrap();
+        let all = |counter: &Counter| counter.finish(&Stop::default()).unwrap().take(usize::MAX, 1).unwrap();
         assert_eq!(all(&parts), all(&whole));
     }
 

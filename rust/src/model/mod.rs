@@ -21,6 +21,7 @@ use rustc_hash::FxHashMap;
 use crate::bpe::{Alphabet, Bpe, Origin, Tokens, CONTINUATION};
 use crate::count::Counts;
 use crate::error::{Error, Result};
+use crate::stop::Stop;
 
 pub(crate) use growing::Growing;
 pub use remaining::Remaining;
@@ -186,10 +187,11 @@ impl Model {
     ///
     /// # Errors
     ///
-    /// When a pretoken of a text vocabulary is not UTF-8.
-    pub fn lost_counts(&self, counts: &Counts, by_merges: bool) -> Result<Vec<(Vec<u8>, u64)>> {
+    /// When a pretoken of a text vocabulary is not UTF-8, and when it is stopped.
+    pub fn lost_counts(&self, counts: &Counts, by_merges: bool, stop: &Stop) -> Result<Vec<(Vec<u8>, u64)>> {
         let mut totals: FxHashMap<Vec<u8>, u64> = FxHashMap::default();
         for (pretoken, count) in counts.iter() {
+            stop.check()?;
             let mut add = |text: &[u8]| {
                 let total = totals.entry(text.to_vec()).or_default();
                 *total = total.saturating_add(count);

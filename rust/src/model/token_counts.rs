@@ -8,6 +8,7 @@ use super::encoders::Shared;
 use super::Model;
 use crate::count::Counts;
 use crate::error::Result;
+use crate::stop::Stop;
 
 impl Model {
     /// How often each token occurs when counted pretokens are encoded, by ascending id. Tokens that never occur are left
@@ -17,14 +18,15 @@ impl Model {
     ///
     /// # Errors
     ///
-    /// As [`Model::encode`], and when a pretoken of a text vocabulary is not UTF-8.
-    pub fn token_counts(&self, counts: &Counts, by_merges: bool, uses: bool) -> Result<Vec<(u32, u64)>> {
+    /// As [`Model::encode`], when a pretoken of a text vocabulary is not UTF-8, and when it is stopped.
+    pub fn token_counts(&self, counts: &Counts, by_merges: bool, uses: bool, stop: &Stop) -> Result<Vec<(u32, u64)>> {
         let shared = Shared::new(self, by_merges);
         let count_chunk = |places: Range<usize>| -> Result<Vec<u64>> {
             let mut totals = vec![0u64; self.tokens().len()];
             let (mut string, mut symbols) = (String::new(), Vec::new());
             let mut encoder = shared.encoder();
             for place in places {
+                stop.check()?;
                 let (pretoken, count) = (counts.pretoken(place), counts.counts()[place]);
                 let mut add = |index: u32| totals[index as usize] = totals[index as usize].saturating_add(count);
                 match &shared {
@@ -39,9 +41,7 @@ impl Model {
             }
             Ok(totals)
         };
-        const CHUNK: usize = 1 << 16;
-        let chunks: Vec<Range<usize>> =
-            (0..counts.len()).step_by(CHUNK).map(|at| at..counts.len().min(at + CHUNK)).collect();
+        let chunks = counts.chunks(1 << 16, u64::MAX);
         let add = |mut sum: Vec<u64>, more: Vec<u64>| {
             sum.iter_mut().zip(more).for_each(|(sum, more)| *sum = sum.saturating_add(more));
             Ok(sum)

@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 
 use super::counts::PyCounts;
+use super::interruptible;
 use super::pipeline::PyCutter;
 use super::read::PyPart;
 use crate::count::{Block, Copies, Counter, HoldOut, Limits, Rows, Tally};
@@ -97,7 +98,7 @@ impl PyCounter {
     }
 
     fn finish(&self, py: Python<'_>) -> PyResult<PyRows> {
-        Ok(PyRows(py.detach(|| self.0.finish())?))
+        Ok(PyRows(interruptible(py, |stop| self.0.finish(stop))?))
     }
 }
 

@@ -4,6 +4,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyType};
 
+use super::interruptible;
 use super::model::PyModel;
 use crate::count::{Counts, ParquetEncoder};
 
@@ -50,16 +51,16 @@ impl PyCounts {
     }
 
     fn plus(&self, py: Python<'_>, other: &Self) -> PyResult<Self> {
-        Ok(Self(py.detach(|| self.0.plus(&other.0))?))
+        Ok(Self(interruptible(py, |stop| self.0.plus(&other.0, stop))?))
     }
 
     /// In `n` parts, by a hash of the pretokens.
-    fn split(&self, py: Python<'_>, n: usize) -> Vec<Self> {
-        py.detach(|| self.0.split(n)).into_iter().map(Self).collect()
+    fn split(&self, py: Python<'_>, n: usize) -> PyResult<Vec<Self>> {
+        Ok(interruptible(py, |stop| self.0.split(n, stop))?.into_iter().map(Self).collect())
     }
 
     fn scaled(&self, py: Python<'_>, numerator: u64, denominator: u64) -> PyResult<Self> {
-        Ok(Self(py.detach(|| self.0.scaled(numerator, denominator))?))
+        Ok(Self(interruptible(py, |stop| self.0.scaled(numerator, denominator, stop))?))
     }
 
     fn frequent(&self, py: Python<'_>, min_count: u64) -> Self {
@@ -67,8 +68,8 @@ impl PyCounts {
     }
 
     #[pyo3(signature = (first=false))]
-    fn characters(&self, py: Python<'_>, first: bool) -> Vec<(char, u64)> {
-        py.detach(|| self.0.characters(first))
+    fn characters(&self, py: Python<'_>, first: bool) -> PyResult<Vec<(char, u64)>> {
+        interruptible(py, |stop| self.0.characters(first, stop))
     }
 
     /// The most frequent pretokens, no more than the first `longest` bytes of each.
@@ -90,19 +91,19 @@ impl PyCounts {
         model: &PyModel,
         by_merges: bool,
     ) -> PyResult<Vec<(Bound<'py, PyBytes>, u64)>> {
-        let lost = py.detach(|| model.0.lost_counts(&self.0, by_merges))?;
+        let lost = interruptible(py, |stop| model.0.lost_counts(&self.0, by_merges, stop))?;
         Ok(lost.into_iter().map(|(text, count)| (PyBytes::new(py, &text), count)).collect())
     }
 
     /// How often each token of a model occurs in the encoded pretokens, by ascending id.
     #[pyo3(signature = (model, *, by_merges, uses))]
     fn tokens(&self, py: Python<'_>, model: &PyModel, by_merges: bool, uses: bool) -> PyResult<Vec<(u32, u64)>> {
-        Ok(py.detach(|| model.0.token_counts(&self.0, by_merges, uses))?)
+        interruptible(py, |stop| model.0.token_counts(&self.0, by_merges, uses, stop))
     }
 
     /// The pretokens that two models encode to different tokens, in order.
     fn changed(&self, py: Python<'_>, before: &PyModel, after: &PyModel) -> PyResult<Self> {
-        let places = py.detach(|| before.0.changed_pretokens(&after.0, &self.0))?;
+        let places = interruptible(py, |stop| before.0.changed_pretokens(&after.0, &self.0, stop))?;
         Ok(Self(self.0.at(&places)))
     }
 
@@ -116,7 +117,7 @@ impl PyCounts {
         new_tokens: Vec<(u32, u32)>,
     ) -> PyResult<Vec<(u32, u32, i64)>> {
         let bpe = model.0.bpe()?;
-        Ok(py.detach(|| bpe.growth(&self.0, first_rank, &new_tokens))?)
+        interruptible(py, |stop| bpe.growth(&self.0, first_rank, &new_tokens, stop))
     }
 }
 

@@ -10,11 +10,16 @@ mod rows;
 mod segment;
 mod vocabulary;
 
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyType};
 
-use crate::error::Error;
+use crate::error::{Error, Result};
+use crate::stop::Stop;
 
 impl From<Error> for PyErr {
     /// The class of `tokengraft.errors` that the error belongs to, with its hint.
@@ -39,6 +44,33 @@ impl From<Error> for PyErr {
             raised.unwrap_or_else(|_| PyRuntimeError::new_err(error.to_string()))
         })
     }
+}
+
+/// The result of a long operation. It runs on another thread, because Python handles signals on this one alone: if the
+/// handler of a signal raises, the operation is stopped.
+fn interruptible<T: Send>(py: Python<'_>, operation: impl FnOnce(&Stop) -> Result<T> + Send) -> PyResult<T> {
+    const LOOK_EVERY: Duration = Duration::from_millis(50);
+    let (stop, mut raised) = (Stop::default(), None);
+    let result = py.detach(|| {
+        thread::scope(|scope| {
+            let (sender, receiver) = mpsc::channel();
+            let stop = &stop;
+            // The receiver waits for the result, and is there.
+            scope.spawn(move || sender.send(operation(stop)).unwrap_or_default());
+            loop {
+                match receiver.recv_timeout(LOOK_EVERY) {
+                    Ok(result) => return result,
+                    Err(RecvTimeoutError::Disconnected) => return Err(Error::Stopped), // a panic, which goes on here
+                    Err(RecvTimeoutError::Timeout) if raised.is_none() => {
+                        raised = Python::attach(|py| py.check_signals()).err();
+                        raised.iter().for_each(|_| stop.ask());
+                    }
+                    Err(RecvTimeoutError::Timeout) => {}
+                }
+            }
+        })
+    });
+    raised.map_or_else(|| Ok(result?), Err)
 }
 
 /// `tokengraft._core`.

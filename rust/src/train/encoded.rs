@@ -5,18 +5,18 @@ use std::sync::{Mutex, PoisonError};
 
 use rayon::prelude::*;
 
-use super::task::InterruptChecks;
 use super::words::{Words, BOUNDARY};
 use crate::bpe::{Bpe, SortedEncoder};
 use crate::count::Counts;
 use crate::error::{Error, Result};
+use crate::stop::Stop;
 
 /// The tokens of some words, each word followed by `BOUNDARY`; their indices among the pretokens; and the number of
 /// their pairs in the text.
 type Encoded = (Vec<u32>, Vec<usize>, u128);
 
 /// The words of counted pretokens. Pretokens of one token have no pair and are left out.
-pub(super) fn encoded_words(bpe: &Bpe, counts: &Counts, interrupts: &mut InterruptChecks<'_>) -> Result<Words> {
+pub(super) fn encoded_words(bpe: &Bpe, counts: &Counts, stop: &Stop) -> Result<Words> {
     const PRETOKENS: usize = 1 << 14;
     const BYTES: u64 = 1 << 20;
     const CHUNKS: usize = 32;
@@ -25,6 +25,7 @@ pub(super) fn encoded_words(bpe: &Bpe, counts: &Counts, interrupts: &mut Interru
     let characters = encoder.whole_characters();
     let idle: Mutex<Vec<SortedEncoder<'_>>> = Mutex::default();
     let encode = |places: &Range<usize>| {
+        stop.check()?;
         let taken = idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut sorted = taken.unwrap_or_else(|| SortedEncoder::new(&encoder, characters.as_ref()));
         let encoded = encode_range(&mut sorted, counts, places.clone());
@@ -40,14 +41,12 @@ pub(super) fn encoded_words(bpe: &Bpe, counts: &Counts, interrupts: &mut Interru
             pairs += more;
         }
     };
-    // In groups: between two groups, the caller may stop the training. One group is encoded while the one before it is
-    // appended.
+    // One group is encoded while the one before it is appended.
     let mut encoded = Vec::new();
     for group in counts.chunks(PRETOKENS, BYTES).chunks(CHUNKS) {
         let before = std::mem::take(&mut encoded);
         let encode_group = || group.par_iter().map(encode).collect::<Result<Vec<_>>>();
         encoded = rayon::join(encode_group, || append(before)).0?;
-        interrupts.step(InterruptChecks::SYMBOLS)?;
     }
     append(encoded);
     // No sum of counts is larger, so none overflows.

@@ -5,11 +5,11 @@ use rustc_hash::FxHashSet;
 use super::balance::{n_tokens, Balance, MaxShare, Measure};
 use super::encoded::encoded_words;
 use super::preserved::preserved_pairs;
-use super::task::InterruptChecks;
 use super::words::Words;
 use crate::bpe::Bpe;
 use crate::count::Counts;
 use crate::error::Result;
+use crate::stop::Stop;
 
 /// The texts of a training.
 #[derive(Debug, Clone, Copy, Default)]
@@ -35,9 +35,9 @@ pub(super) struct EncodedTexts {
 }
 
 impl EncodedTexts {
-    pub(super) fn new(bpe: &Bpe, texts: &Texts<'_>, interrupts: &mut InterruptChecks<'_>) -> Result<Self> {
+    pub(super) fn new(bpe: &Bpe, texts: &Texts<'_>, stop: &Stop) -> Result<Self> {
         let preserved = match texts.preserved {
-            Some(counts) => preserved_pairs(bpe, counts, interrupts)?,
+            Some(counts) => preserved_pairs(bpe, counts, stop)?,
             None => FxHashSet::default(),
         };
         let n_languages = texts.languages.len();
@@ -45,12 +45,12 @@ impl EncodedTexts {
         let (parallel, reference) = texts.parallel.filter(|_| several).unzip();
         let (mut words, mut tokens) = (Vec::new(), Vec::new());
         for counts in texts.languages.iter().chain(parallel.unwrap_or_default()) {
-            let encoded = encoded_words(bpe, counts, interrupts)?;
-            tokens.push(if several { n_tokens(counts, &encoded)? } else { 0 });
+            let encoded = encoded_words(bpe, counts, stop)?;
+            tokens.push(if several { n_tokens(counts, encoded.reader(stop))? } else { 0 });
             words.push(encoded);
         }
         let reference = match reference {
-            Some(counts) => Some(n_tokens(counts, &encoded_words(bpe, counts, interrupts)?)?),
+            Some(counts) => Some(n_tokens(counts, encoded_words(bpe, counts, stop)?.reader(stop))?),
             None => None,
         };
         let first = if parallel.is_some() { n_languages } else { 0 };
