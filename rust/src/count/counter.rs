@@ -101,12 +101,6 @@ impl Counter {
         Self { hold_out: Some(hold_out), ..self }
     }
 
-    /// The texts that are held out, in the order of their hash.
-    #[must_use]
-    pub fn held_out(&self) -> Vec<String> {
-        self.hold_out.as_ref().map(HoldOut::texts).unwrap_or_default()
-    }
-
     /// What the counter of the whole corpus has to merge, if this one is that of a part: see [`HoldOut::share`].
     #[must_use]
     pub fn hold_out_share(&self) -> Vec<(String, Copies)> {
@@ -420,7 +414,7 @@ mod tests {
         let tally = count(&counter, &["b", "a", "b", " "], Limits::NONE);
         assert_eq!((tally.read_documents, tally.read_bytes), (4, 4));
         assert_eq!((tally.documents, tally.bytes, tally.pretokens), (1, 1, 1));
-        assert_eq!(counter.held_out().len(), 2);
+        assert_eq!(counter.hold_out.as_ref().unwrap().texts().len(), 2);
         let short = count(&counter, &["c d"], Limits { documents: 9, bytes: 1 });
         assert_eq!((short.cut_short, short.bytes), (true, 1));
         assert_eq!(counter.count_block(part(b"e"), Limits::NONE, false).unwrap().bytes, 1);
@@ -431,7 +425,7 @@ mod tests {
         let counter = counter().holding_out(HoldOut::new(1, 8));
         let texts: Vec<_> = (0..60u32).map(|n| char::from_u32('a' as u32 + n % 20).unwrap().to_string()).collect();
         let tally = count(&counter, &texts, Limits::NONE);
-        assert_eq!(counter.held_out().len(), 8);
+        assert_eq!(counter.hold_out.as_ref().unwrap().texts().len(), 8);
         assert_eq!((tally.read_documents, tally.documents, tally.pretokens), (60, 36, 36));
         let counts = counter.finish(&Stop::default()).unwrap().take(usize::MAX, 1).unwrap();
         assert!(counts.len() == 12 && counts.iter().all(|(_, count)| count == 3));

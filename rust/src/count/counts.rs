@@ -105,16 +105,9 @@ impl Counts {
 
     /// All places in ranges of at most `most` pretokens, and of little more than `bytes` bytes.
     pub(crate) fn chunks(&self, most: usize, bytes: u64) -> Vec<Range<usize>> {
-        self.chunks_of(0..self.len(), most, bytes)
-    }
-
-    /// The same for the places of a range.
-    pub(crate) fn chunks_of(&self, places: Range<usize>, most: usize, bytes: u64) -> Vec<Range<usize>> {
-        let (mut chunks, mut start) = (Vec::new(), places.start);
-        let mut begin = start.checked_sub(1).map_or(0, |before| self.ends[before]);
-        for place in places.clone() {
-            let end = self.ends[place];
-            if place + 1 - start >= most || end - begin >= bytes || place + 1 == places.end {
+        let (mut chunks, mut start, mut begin) = (Vec::new(), 0, 0);
+        for (place, &end) in self.ends.iter().enumerate() {
+            if place + 1 - start >= most || end - begin >= bytes || place + 1 == self.len() {
                 chunks.push(start..place + 1);
                 (start, begin) = (place + 1, end);
             }
@@ -305,7 +298,6 @@ mod tests {
         assert_eq!(all.chunks(3, 4), [0..3, 3..6]);
         assert_eq!(all.chunks(2, 4), [0..2, 2..3, 3..5, 5..6]);
         assert_eq!(all.chunks(9, u64::MAX), vec![0..6; 1]);
-        assert_eq!(all.chunks_of(1..6, 2, 5), [1..3, 3..5, 5..6]);
         assert!(Counts::default().chunks(3, 4).is_empty());
     }
 

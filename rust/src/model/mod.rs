@@ -3,12 +3,10 @@
 //! Everything that counts, compares or removes tokens asks this interface, and not which of the three it is. What only
 //! BPE has, merges, is asked of [`Model::bpe`].
 
-mod compare;
-mod encoders;
+mod counted;
 mod growing;
 mod remaining;
 mod summary;
-mod token_counts;
 mod trie;
 mod unigram;
 mod word_piece;

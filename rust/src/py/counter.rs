@@ -10,7 +10,6 @@ use pyo3::types::{PyBytes, PyString};
 use super::counts::PyCounts;
 use super::interruptible;
 use super::pipeline::PyCutter;
-use super::read::PyPart;
 use crate::count::{Block, Copies, Counter, HoldOut, Limits, Rows, Tally};
 use crate::pretokenize::{Pretokenizer, Spelling};
 
@@ -56,10 +55,6 @@ impl PyCounter {
         let (block, limits) = (block.block()?, Limits { documents: limits.0, bytes: limits.1 });
         let tally = py.detach(|| self.0.count_block(block, limits, skip_bad))?;
         Ok((numbers(&tally), (tally.read_documents, tally.read_bytes), tally.cut_short))
-    }
-
-    fn held_out(&self) -> Vec<String> {
-        self.0.held_out()
     }
 
     /// What the counter of the whole corpus has to merge, if this one is that of a part.
@@ -116,26 +111,16 @@ fn numbers(tally: &Tally) -> Numbers {
 #[derive(FromPyObject)]
 pub(super) struct PyBlock<'py> {
     form: String,
-    data: PyData<'py>,
+    data: Bound<'py, PyBytes>,
     offsets: Bound<'py, PyBytes>,
     nulls: Bound<'py, PyBytes>,
     field: String,
     at_start: bool,
 }
 
-/// The text of a block.
-#[derive(FromPyObject)]
-enum PyData<'py> {
-    Bytes(Bound<'py, PyBytes>),
-    Part(Bound<'py, PyPart>),
-}
-
 impl PyBlock<'_> {
     fn block(&self) -> PyResult<Block<'_>> {
-        let bytes = match &self.data {
-            PyData::Bytes(bytes) => bytes.as_bytes(),
-            PyData::Part(part) => &part.get().0,
-        };
+        let bytes = self.data.as_bytes();
         Ok(match self.form.as_str() {
             "text" => Block::Text { bytes, at_start: self.at_start, pieces: self.offsets.as_bytes() },
             "lines" => Block::Lines(bytes),

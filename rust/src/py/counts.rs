@@ -1,12 +1,11 @@
 //! `Counts` in Python: pretokens with their counts.
 
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyType};
+use pyo3::types::PyBytes;
 
 use super::interruptible;
 use super::model::PyModel;
-use crate::count::{Counts, ParquetEncoder};
+use crate::count::Counts;
 
 #[pyclass(frozen, eq, name = "Counts", module = "tokengraft._core")]
 #[derive(PartialEq, Eq)]
@@ -42,14 +41,6 @@ impl PyCounts {
         (PyBytes::new(py, bytes), column(&mut offsets), column(&mut counts))
     }
 
-    /// For pickling: the type and its arguments.
-    #[allow(clippy::type_complexity)]
-    fn __reduce__<'py>(
-        slf: &Bound<'py, Self>,
-    ) -> (Bound<'py, PyType>, (Bound<'py, PyBytes>, Bound<'py, PyBytes>, Bound<'py, PyBytes>)) {
-        (slf.get_type(), slf.get().columns(slf.py()))
-    }
-
     fn plus(&self, py: Python<'_>, other: &Self) -> PyResult<Self> {
         Ok(Self(interruptible(py, |stop| self.0.plus(&other.0, stop))?))
     }
@@ -61,10 +52,6 @@ impl PyCounts {
 
     fn scaled(&self, py: Python<'_>, numerator: u64, denominator: u64) -> PyResult<Self> {
         Ok(Self(interruptible(py, |stop| self.0.scaled(numerator, denominator, stop))?))
-    }
-
-    fn frequent(&self, py: Python<'_>, min_count: u64) -> Self {
-        Self(py.detach(|| self.0.frequent(min_count)))
     }
 
     #[pyo3(signature = (first=false))]
@@ -123,25 +110,4 @@ impl PyCounts {
 
 fn words(bytes: &[u8]) -> Vec<u64> {
     bytes.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_le_bytes)).collect()
-}
-
-#[pyclass(name = "ParquetEncoder", module = "tokengraft._core")]
-pub(super) struct PyParquetEncoder(Option<ParquetEncoder>);
-
-#[pymethods]
-impl PyParquetEncoder {
-    #[new]
-    fn new(key: &str, text: &str) -> PyResult<Self> {
-        Ok(Self(Some(ParquetEncoder::new(key, text)?)))
-    }
-
-    fn rows<'py>(&mut self, py: Python<'py>, counts: &PyCounts) -> PyResult<Bound<'py, PyBytes>> {
-        let encoder = self.0.as_mut().ok_or_else(|| PyValueError::new_err("the file is finished"))?;
-        Ok(PyBytes::new(py, &py.detach(|| encoder.rows(&counts.0))?))
-    }
-
-    fn finish<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        let encoder = self.0.take().ok_or_else(|| PyValueError::new_err("the file is finished"))?;
-        Ok(PyBytes::new(py, &encoder.finish()?))
-    }
 }

@@ -8,9 +8,9 @@ use super::model::PyModel;
 use super::pipeline::PyRules;
 use crate::bpe::Bpe;
 use crate::count::Counts;
+use crate::learn::{self, pairs_of, Callbacks, Learned, LearnedPieces, MaxShare, ScriptFilter, Task, Texts};
 use crate::pretokenize::PieceRules;
 use crate::stop::Stop;
-use crate::train::{self, pairs_of, Callbacks, Learned, LearnedPieces, MaxShare, ScriptFilter, Task, Texts};
 
 /// A learned merge: left and right token, how often the pair occurred, and whether it makes a new token.
 type PyMerge = (String, String, u64, bool);
@@ -155,13 +155,13 @@ pub(super) fn pairs(py: Python<'_>, model: &PyModel, counts: &PyCounts) -> PyRes
 /// The long and the short name of every script that some character has, sorted.
 #[pyfunction]
 pub(super) fn script_properties(py: Python<'_>) -> Vec<(&'static str, &'static str)> {
-    py.detach(crate::train::script_properties)
+    py.detach(crate::learn::script_properties)
 }
 
 /// The characters of a string that belong to some scripts, by their long names.
 #[pyfunction]
 pub(super) fn of_scripts(py: Python<'_>, characters: &str, scripts: Vec<String>) -> String {
-    py.detach(|| train::of_scripts(characters, &scripts))
+    py.detach(|| learn::of_scripts(characters, &scripts))
 }
 
 /// Asks Python functions about tokens, and tells them how many are learned.

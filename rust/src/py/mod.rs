@@ -5,8 +5,6 @@ mod counts;
 mod extend;
 mod model;
 mod pipeline;
-mod read;
-mod rows;
 mod segment;
 mod vocabulary;
 
@@ -31,7 +29,7 @@ impl From<Error> for PyErr {
             | Error::NotText
             | Error::BadCounts { .. }
             | Error::TooMany { .. } => "CountsError",
-            Error::Spill { .. } | Error::Parquet { .. } => "OutputError",
+            Error::Spill { .. } => "OutputError",
             _ => "InvalidTokenizerError",
         };
         Python::attach(|py| {
@@ -81,11 +79,8 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<model::PyRemaining>()?;
     module.add_class::<counter::PyCounter>()?;
     module.add_class::<counts::PyCounts>()?;
-    module.add_class::<counts::PyParquetEncoder>()?;
     module.add_class::<pipeline::PyCutter>()?;
     module.add_class::<counter::PyRows>()?;
-    module.add_class::<read::PyFileReader>()?;
-    module.add_class::<read::PyPart>()?;
     module.add_class::<segment::PySegmenter>()?;
     module.add_class::<vocabulary::PyVocabulary>()?;
     module.add_function(wrap_pyfunction!(counter::documents, module)?)?;
@@ -95,7 +90,6 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(extend::script_properties, module)?)?;
     module.add_function(wrap_pyfunction!(extend::of_scripts, module)?)?;
     module.add_function(wrap_pyfunction!(pipeline::scripts, module)?)?;
-    module.add_function(wrap_pyfunction!(rows::bf16_means, module)?)?;
     module.add_function(wrap_pyfunction!(segment::edit_distances, module)?)?;
     module.add_function(wrap_pyfunction!(segment::text_size, module)?)?;
     module.add_class::<pipeline::PyUpstream>()?;

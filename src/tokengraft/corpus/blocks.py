@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 from tokengraft import _core
 from tokengraft.corpus.block import Block, Cut, Input, parquet_blocks, words
-from tokengraft.corpus.files import HEAD, CorpusFile, LocalFile, reporting, require_utf8
+from tokengraft.corpus.files import HEAD, CorpusFile, reporting, require_utf8
 from tokengraft.corpus.options import Format, ReadOptions
 from tokengraft.errors import CorpusError
 
@@ -40,7 +40,7 @@ def in_pieces(blocks: Iterable[Block], counter: _core.Counter) -> Iterator[Block
             if block.form != "text":
                 yield block
                 continue
-            rest += bytes(block.data)
+            rest += block.data
             last = replace(last, progress=last.progress + block.progress) if last else replace(block, data=b"")
             if ends := counter.piece_ends(rest):
                 yield replace(last, data=rest[: ends[-1]], offsets=words([0, *ends]))
@@ -58,20 +58,14 @@ def file_blocks(
 ) -> Iterator[Block]:
     """The blocks of a file. Its format is text or JSON lines, or it is a compressed or piped Parquet file."""
     read_options = replace(read_options, format=form)
-    in_core = not compression and form != "parquet" and (cut.counter or _kind(read_options) != "text")
-    with file.reporting():
-        if isinstance(file, LocalFile) and in_core and cut.enough is None and file.is_regular:
-            require_utf8(file.name, file.read_at(0, HEAD))
-            yield from _core_blocks(file, read_options, cut)
-            return
-        with file.open() as raw:
-            stream: Any = raw
-            if compression:
-                import pyarrow as pa
+    with file.reporting(), file.open() as raw:
+        stream: Any = raw
+        if compression:
+            import pyarrow as pa
 
-                stream = pa.CompressedInputStream(pa.PythonFile(raw, "r"), compression)
-            tell = raw.tell if raw.seekable() else None  # a pipe has no position
-            yield from _stream_blocks(stream, file.name, tell, read_options, cut)
+            stream = pa.CompressedInputStream(pa.PythonFile(raw, "r"), compression)
+        tell = raw.tell if raw.seekable() else None  # a pipe has no position
+        yield from _stream_blocks(stream, file.name, tell, read_options, cut)
 
 
 def standard_input_blocks(read_options: ReadOptions, cut: Cut) -> Iterator[Block]:
@@ -87,20 +81,6 @@ def standard_input_blocks(read_options: ReadOptions, cut: Cut) -> Iterator[Block
 def _kind(read_options: ReadOptions) -> Literal["text", "lines", "jsonl"]:
     """The form of the blocks of a text file."""
     return "jsonl" if read_options.format == "jsonl" else "lines" if read_options.documents == "lines" else "text"
-
-
-def _core_blocks(file: LocalFile, read_options: ReadOptions, cut: Cut) -> Iterator[Block]:
-    """The same blocks as those of `_stream_blocks`, read by the core."""
-    reader, kind = _core.FileReader(file.path, BLOCK), _kind(read_options)
-    field = read_options.text_field if kind == "jsonl" else ""
-    line, at_start, done = 1, True, 0
-    while part := reader.next(cut.counter if kind == "text" else None, cut.longest):
-        progress = reader.position - done
-        yield Block(kind, part, file.name, field=field, at_start=at_start, first=line, progress=progress)
-        line += part.newlines() if kind != "text" else 0
-        at_start, done = False, reader.position
-    if cut.longest is not None and reader.pending:
-        raise too_long(file.name, reader.pending, cut)
 
 
 def _stream_blocks(

@@ -20,6 +20,7 @@ from tokengraft.counts.pretoken_counts import (
     EVERYTHING,
     NO_ROWS,
     PretokenCounts,
+    chosen_rows,
     open_counts,
     split_counts,
     whole_weights,
@@ -131,7 +132,11 @@ def count(
 
     with engine_kept(count_options):
         total = reduce(add, weighted())
-    return replace(total, table=total.table.frequent(count_options.min_count), min_count=count_options.min_count)
+    import numpy as np
+
+    numbers = np.frombuffer(total.table.columns()[2], "<u8")
+    table = chosen_rows(total.table, numbers >= count_options.min_count)
+    return replace(total, table=table, min_count=count_options.min_count)
 
 
 def _weighted_items(corpus: Corpus) -> list[Corpus]:
@@ -171,8 +176,9 @@ def count_with_hold_out(
         (12, 388)
     """
     with counted(tokenizer, corpus, read_options, count_options, progress, hold_out) as (summary, counter):
-        held_out = tuple(counter.held_out())
-        documents = sum(at_start for _, at_start, _ in counter.hold_out_share())
+        share = counter.hold_out_share()
+        held_out = tuple(text for text, at_start, inside in share if at_start or inside)
+        documents = sum(at_start for _, at_start, _ in share)
         counts = replace(summary, table=counter.finish().take(EVERYTHING, count_options.min_count))
         return HeldOutCounts(counts, held_out, documents)
 

@@ -180,7 +180,7 @@ class _Learned(NamedTuple):
 
 def _require_spelled(tokenizer: Tokenizer, counts: PretokenCounts) -> None:
     """Refuses text with characters that the vocabulary drops: tokens would span the dropped characters."""
-    lost = counts.lost(tokenizer) if tokenizer.core_model.drops_unknown else None
+    lost = counts.lost(tokenizer) if tokenizer.model.get("unk_token") is None else None
     if not lost:
         return
     byte_level = tokenizer.kind == "byte-level"

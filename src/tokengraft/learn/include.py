@@ -195,7 +195,7 @@ class _Search:
             fuse_unk=False,
         )
         made_for = [(text.rules, text.joined) for text in self.limits.made_for if text.rules]
-        return frozenset().union(*({*_core.Cutter(bpe, rules, []).joined()} - joined for rules, joined in made_for))
+        return frozenset().union(*({*_core.Cutter(bpe, rules, []).limits()[0]} - joined for rules, joined in made_for))
 
     def _missing_characters(self, strings: Sequence[str]) -> tuple[str, ...]:
         """The characters that the vocabulary lacks, by code point."""
@@ -224,9 +224,9 @@ class _Search:
         before_runs = before_whitespace_merges(base)
         found = dict[str, Pieces]()
         for string in strings:
-            ids = before_runs.core_model.encode_by_merges(string)
+            ids = before_runs.core_model.encode(string, by_merges=True)
             pieces = tuple(base.strings[token_id] for token_id in ids)
-            in_text = [before_runs.core_model.encode_by_merges(pretoken) for pretoken in self._pretokens(string)]
+            in_text = [before_runs.core_model.encode(pretoken, by_merges=True) for pretoken in self._pretokens(string)]
             if "".join(pieces) != string:
                 self.reasons[string] = UNSPELLED
             elif len(pieces) > LONGEST:

@@ -44,7 +44,7 @@ def extend_pieces(
         raise UnsupportedTokenizerError(
             f"the tokenizer is {tokenizer.algorithm} and its pipeline does not split words: a whole document is one "
             "pretoken",
-            hint="use a tokenizer whose `pre_tokenizer` splits words, such as Metaspace with `split`; `prune` needs none",
+            hint="use a tokenizer whose `pre_tokenizer` splits words, such as Metaspace with `split`; or only prune it",
         )
     words = _listed_words(tokenizer, limits, include)
     strings = list(dict.fromkeys(word.token for word in words if word.token and word.token not in tokenizer.ids))

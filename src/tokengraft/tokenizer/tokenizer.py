@@ -446,7 +446,7 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """The ids of a text, without the special tokens of the post-processor, truncation or padding."""
-        return self.pipeline.encode(self.core_model, text)
+        return self.pipeline.encode_batch(self.core_model, [text])[0]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text, as ``encode`` gives them. Uses all cores.

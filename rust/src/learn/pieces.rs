@@ -356,17 +356,11 @@ impl<'t> PieceLearner<'t> {
 
     /// Whether a pair must not become this token.
     fn is_unwanted(&self, pair: (u32, u32), string: &str, task: &Task) -> bool {
-        let text = self.model.text(string);
         let is_apart = |token: u32| self.model.is_unknown(token) || task.forbidden.contains(self.model.string(token));
-        let against_rules = || task.rules.is_some_and(|rules| !rules.allow(string));
-        let of_other_scripts = || task.scripts.as_ref().is_some_and(|scripts| !scripts.allows(text, Alphabet::Text));
         is_apart(pair.0)
             || is_apart(pair.1)
             || self.model.contains(string)
-            || Alphabet::Text.byte_length(text) > task.max_token_bytes
-            || against_rules()
-            || task.forbidden.contains(string)
-            || of_other_scripts()
+            || task.refuses(string, self.model.text(string), Alphabet::Text)
     }
 
     /// What a token would change that occurs so often.

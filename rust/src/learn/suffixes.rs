@@ -32,8 +32,8 @@ impl Suffixes {
         };
         let mut places: Vec<Place> = numbers.flat_map(starts).collect();
         // In groups, between which the caller may stop the work.
-        let first = |place: &Place| suffix(texts, *place).first_chunk::<2>().copied();
-        places.par_sort_unstable_by_key(first);
+        let first = |place: &Place| suffix(texts, *place).chunks(2).next();
+        places.par_sort_unstable_by(|one, other| first(one).cmp(&first(other)));
         let groups = places.par_chunk_by_mut(|one, other| first(one) == first(other));
         groups.try_for_each(|group| -> Result<()> {
             stop.check()?;

@@ -7,7 +7,7 @@ use super::model::Model;
 use super::pairs::Place;
 use super::scripts::ScriptFilter;
 use super::texts::{EncodedTexts, Texts};
-use crate::bpe::Bpe;
+use crate::bpe::{Alphabet, Bpe};
 use crate::error::Result;
 use crate::pretokenize::PieceRules;
 use crate::stop::Stop;
@@ -33,6 +33,16 @@ pub struct Task {
     pub unreachable_ranks: Vec<(String, u32, u32)>,
     /// How many of the most frequent pairs to keep on the heap. The result does not depend on it, only the speed.
     pub max_candidates: usize,
+}
+
+impl Task {
+    /// Whether a string must not become a token, whatever its parts are. `text` is what it stands for in a word.
+    pub(super) fn refuses(&self, string: &str, text: &str, alphabet: Alphabet) -> bool {
+        alphabet.byte_length(text) > self.max_token_bytes
+            || self.rules.is_some_and(|rules| !rules.allow(string))
+            || self.forbidden.contains(string)
+            || self.scripts.as_ref().is_some_and(|scripts| !scripts.allows(text, alphabet))
+    }
 }
 
 /// A merge that was learned. Tokens are numbered: base tokens by ascending id, then the new ones in order.
