@@ -108,9 +108,6 @@ class Model:
     ) -> Model: ...
     @staticmethod
     def word_piece(vocabulary: Vocabulary, *, unk_token: str, max_characters: int) -> Model: ...
-    @property
-    def spells_every_character(self) -> bool:
-        """Whether every character is a token, or has a token for each of its bytes."""
     def encode(self, pretoken: str, *, by_merges: bool = False) -> list[int]:
         """The ids of a pretoken. ``by_merges`` turns merge skipping off."""
     def encode_token(self, string: str) -> list[int]:
@@ -215,11 +212,8 @@ class Counter:
 @final
 class Rows:
     """What was counted, in order, to be read once."""
-    @property
-    def on_disk(self) -> bool:
-        """Whether some rows are on disk. If none are, all can be taken at once."""
-
-    def take(self, most: int, min_count: int) -> Counts: ...
+    def take(self, most: int | None, min_count: int) -> Counts:
+        """The next rows, at most so many; without a number, all that are in memory, or some of those on disk."""
 
 @final
 class Counts:
@@ -231,7 +225,6 @@ class Counts:
     def __new__(cls, data: bytes, offsets: bytes, counts: bytes) -> Counts: ...
     def __len__(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
-    def __ne__(self, other: object, /) -> bool: ...
     def total(self) -> int:
         """The sum of all counts."""
     def columns(self) -> tuple[bytes, bytes, bytes]: ...

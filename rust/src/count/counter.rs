@@ -359,7 +359,7 @@ mod tests {
         let mut read = counter.finish(&Stop::default()).unwrap();
         let mut all = Counts::default();
         loop {
-            let next = read.take(rows, min_count).unwrap();
+            let next = read.take(Some(rows), min_count).unwrap();
             if next.is_empty() {
                 return all;
             }
@@ -388,7 +388,7 @@ mod tests {
                 scope.spawn(|| count(&together, part, Limits::NONE));
             }
         });
-        assert_eq!(together.finish(&Stop::default()).unwrap().take(usize::MAX, 1).unwrap(), expected);
+        assert_eq!(together.finish(&Stop::default()).unwrap().take(Some(usize::MAX), 1).unwrap(), expected);
     }
 
     #[test]
@@ -427,7 +427,7 @@ mod tests {
         let tally = count(&counter, &texts, Limits::NONE);
         assert_eq!(counter.hold_out.as_ref().unwrap().texts().len(), 8);
         assert_eq!((tally.read_documents, tally.documents, tally.pretokens), (60, 36, 36));
-        let counts = counter.finish(&Stop::default()).unwrap().take(usize::MAX, 1).unwrap();
+        let counts = counter.finish(&Stop::default()).unwrap().take(Some(usize::MAX), 1).unwrap();
         assert!(counts.len() == 12 && counts.iter().all(|(_, count)| count == 3));
     }
 
@@ -444,7 +444,7 @@ mod tests {
         }
         assert!(rest.len() < text.len() / 2);
         parts.count_block(part(rest), Limits::NONE, false).unwrap();
-        let all = |counter: &Counter| counter.finish(&Stop::default()).unwrap().take(usize::MAX, 1).unwrap();
+        let all = |counter: &Counter| counter.finish(&Stop::default()).unwrap().take(Some(usize::MAX), 1).unwrap();
         assert_eq!(all(&parts), all(&whole));
     }
 

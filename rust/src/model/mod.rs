@@ -171,16 +171,6 @@ impl Model {
         self.ids_of((0..self.tokens().len() as u32).filter(stays).collect())
     }
 
-    /// Whether every character is a token, or has a token for each of its bytes.
-    #[must_use]
-    pub fn spells_every_character(&self) -> bool {
-        match self {
-            Self::Bpe(bpe) => bpe.spells_every_character(),
-            Self::Unigram(unigram) => unigram.spells_every_character(),
-            Self::WordPiece(_) => false,
-        }
-    }
-
     /// How often counted pretokens have each character that the model drops or replaces by the unknown token.
     ///
     /// # Errors

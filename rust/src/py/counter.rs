@@ -153,13 +153,7 @@ pub(super) struct PyRows(pub(super) Rows);
 
 #[pymethods]
 impl PyRows {
-    /// Whether some rows are on disk.
-    #[getter]
-    fn on_disk(&self) -> bool {
-        self.0.on_disk()
-    }
-
-    fn take(&mut self, py: Python<'_>, most: usize, min_count: u64) -> PyResult<PyCounts> {
+    fn take(&mut self, py: Python<'_>, most: Option<usize>, min_count: u64) -> PyResult<PyCounts> {
         Ok(PyCounts(py.detach(|| self.0.take(most, min_count))?))
     }
 }

@@ -52,11 +52,6 @@ impl PyModel {
         Self(Arc::new(Model::WordPiece(py.detach(|| WordPiece::new(vocabulary, unk_token, max_characters)))))
     }
 
-    #[getter]
-    fn spells_every_character(&self, py: Python<'_>) -> bool {
-        py.detach(|| self.0.spells_every_character())
-    }
-
     /// The ids of a pretoken; `by_merges` turns merge skipping off.
     #[pyo3(signature = (pretoken, *, by_merges=false))]
     fn encode(&self, pretoken: &str, by_merges: bool) -> PyResult<Vec<u32>> {

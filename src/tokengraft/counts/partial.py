@@ -16,7 +16,7 @@ from tokengraft import _core
 from tokengraft.corpus.block import binary_buffers
 from tokengraft.corpus.options import ReadOptions, Totals
 from tokengraft.counts.fingerprint import Fingerprint
-from tokengraft.counts.pretoken_counts import EVERYTHING, NO_ROWS, ROWS, PretokenCounts
+from tokengraft.counts.pretoken_counts import NO_ROWS, ROWS, PretokenCounts
 from tokengraft.errors import CountsError
 from tokengraft.output.partial import temporary_folder
 from tokengraft.representation import FrozenDict
@@ -125,7 +125,6 @@ def finished_tables(counter: _core.Counter, min_count: int, most: int | None = N
     By default it is one table, or several if they were written to disk.
     """
     rows = counter.finish()
-    most = most or (ROWS if rows.on_disk else EVERYTHING)
     while len(table := rows.take(most, min_count)):
         yield table
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from hashlib import sha256
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from typing import Any, NamedTuple
 
 from tokengraft import _core
@@ -280,7 +280,10 @@ class Tokenizer:
     @cached_property
     def spells_everything(self) -> bool:
         """Whether all text can be encoded: no character is dropped or replaced by the unknown token."""
-        return not self.missing_bytes if self.kind == "byte-level" else self.core_model.spells_every_character
+        if self.kind == "byte-level" or self.byte_fallback:
+            return not self.missing_bytes
+        id_of = self.core_vocabulary.id_of
+        return all(id_of(chr(point)) is not None for point in chain(range(0xD800), range(0xE000, 0x110000)))
 
     @cached_property
     def skeleton(self) -> str:
