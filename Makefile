@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := --numprocesses 2 --dist loadfile  # two cores; a module stays on one, with what it has set up
 VERSIONS := tests/constraints.txt  # a release of a peer must not turn tests red
-RUST := rust/Cargo.toml rust/Cargo.lock $(wildcard rust/src/*.rs rust/src/*/*.rs rust/src/*/*/*.rs)
+RUST := rust/Cargo.toml rust/Cargo.lock $(wildcard rust/src/*/*.txt rust/src/*.rs rust/src/*/*.rs rust/src/*/*/*.rs)
 
 .PHONY: demo test test-fast docs format benchmark experiments wheel clean faults fuzz compatibility limits
 

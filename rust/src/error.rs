@@ -194,12 +194,6 @@ pub enum Error {
     /// The sum of all counts of pairs is beyond what training counts with.
     #[error("the pairs of the counted text occur more than 2^64 times")]
     TooFrequent,
-    /// Parquet cannot hold the counts.
-    #[error("cannot write counts as Parquet: {reason}")]
-    Parquet {
-        /// What the library said.
-        reason: String,
-    },
     /// The caller stopped the work.
     #[error("stopped")]
     Stopped,
@@ -266,7 +260,6 @@ impl Error {
                 "leave out the documents that have megabytes of text without white space, and count again"
             }
             Self::TooMany { .. } => "leave out rare pretokens: `tokengraft count --min-count`",
-            Self::Parquet { .. } => "give the text as smaller documents, such as lines: --documents lines",
             Self::Stopped => "start again",
             Self::NotText => "count the corpus with this tokenizer",
             Self::BadCounts { .. } => "count the corpus again",

@@ -9,7 +9,7 @@
 //! * `pretokenize`: text to pretokens.
 //! * `count`: blocks of a corpus to pretoken counts.
 //! * `segment`: documents to token ids.
-//! * `train`: pretoken counts to new tokens and merges.
+//! * `learn`: pretoken counts to new tokens and merges.
 //! * `tokenizer_json`: vocabulary and merges from the bytes of a file, and back.
 //!
 //! # Words
@@ -41,28 +41,24 @@ mod bpe;
 mod count;
 mod error;
 mod guard;
+mod learn;
 mod memory;
 mod model;
 mod pretokenize;
 #[cfg(feature = "python")]
 mod py;
-mod read;
-mod rows;
 mod segment;
+mod stop;
 mod tokenizer_json;
-mod train;
 
 pub use bpe::{Alphabet, Bpe, Options, Origin, Structure, Vocabulary};
-pub use count::{
-    Block, Copies, Counter, Counts, Document, Documents, HoldOut, Limits, ParquetEncoder, Rows, Tally, Verdict,
-};
+pub use count::{Block, Copies, Counter, Counts, Document, Documents, HoldOut, Limits, Rows, Tally, Verdict};
 pub use error::{Error, Result};
-pub use model::{Model, Remaining, Summary, Unigram, WordPiece};
-pub use pretokenize::{script_names, Cutter, Piece, PieceRules, Pipeline, Pretokenizer, Sink, Spelling, Upstream};
-pub use read::{FileReader, Part};
-pub use rows::bf16_means;
-pub use segment::{Segmented, Segmenter};
-pub use train::{
+pub use learn::{
     pairs_of, script_properties, Callbacks, Learned, LearnedMerge, LearnedPiece, LearnedPieces, MaxShare, RefusedPair,
     RefusedPiece, ScriptFilter, Task, Texts,
 };
+pub use model::{Model, Remaining, Summary, Unigram, WordPiece};
+pub use pretokenize::{script_names, Cutter, Piece, PieceRules, Pipeline, Pretokenizer, Sink, Spelling, Upstream};
+pub use segment::{Segmented, Segmenter};
+pub use stop::Stop;

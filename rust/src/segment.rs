@@ -9,6 +9,7 @@ use rustc_hash::FxHashMap;
 use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::pretokenize::{Pretokenizer, Sink};
+use crate::stop::Stop;
 
 /// Bytes of a document that are split at once, if it can be cut.
 const PART: usize = 1 << 20;
@@ -49,13 +50,15 @@ impl Segmenter {
     ///
     /// # Errors
     ///
-    /// As [`Pretokenizer::run`] and [`Model::encode`], and when a document that cannot be cut needs too much memory.
-    pub fn segment(&mut self, model: &Model, documents: &[&str]) -> Result<Segmented> {
+    /// As [`Pretokenizer::run`] and [`Model::encode`], when a document that cannot be cut needs too much memory, and when
+    /// it is stopped.
+    pub fn segment(&mut self, model: &Model, documents: &[&str], stop: &Stop) -> Result<Segmented> {
         let Self { pretokenizer, known } = self;
         let mut encoder = Encoder { model, known, done: Segmented::default(), string: String::new(), error: None };
         for document in documents {
             let before = encoder.done.ids.len();
             for part in parts(pretokenizer, document)? {
+                stop.check()?;
                 pretokenizer.run(&document[part.clone()], part.start == 0, &mut encoder)?;
                 encoder.error.take().map_or(Ok(()), Err)?;
             }
@@ -87,14 +90,23 @@ pub type Documents<'d> = (&'d [u32], &'d [usize]);
 
 /// The token edits from each document to the same one of another segmentation, on all cores. None where the two differ
 /// over more than `longest` tokens: the time is proportional to the product of their lengths.
-#[must_use]
-pub fn edit_distances(ours: Documents<'_>, theirs: Documents<'_>, longest: usize) -> Vec<Option<usize>> {
+///
+/// # Errors
+///
+/// [`Error::Stopped`].
+pub fn edit_distances(
+    ours: Documents<'_>,
+    theirs: Documents<'_>,
+    longest: usize,
+    stop: &Stop,
+) -> Result<Vec<Option<usize>>> {
     let places = ours.1.par_windows(2).zip(theirs.1.par_windows(2));
     places
         .map(|(mine, other)| {
+            stop.check()?;
             let (mine, other) = trimmed(&ours.0[mine[0]..mine[1]], &theirs.0[other[0]..other[1]]);
             let is_measured = mine.len().max(other.len()) <= longest;
-            is_measured.then(|| levenshtein::distance(mine.iter().copied(), other.iter().copied()))
+            Ok(is_measured.then(|| levenshtein::distance(mine.iter().copied(), other.iter().copied())))
         })
         .collect()
 }
@@ -203,5 +215,27 @@ impl Sink for Encoder<'_> {
         self.done.pretokens += 1;
         self.done.tokens_by_merges += 1;
         self.done.ids.push(id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bpe::{Options, Random};
+    use crate::pretokenize::Spelling;
+    use crate::stop::tests::stops_anywhere;
+
+    #[test]
+    fn segmenting_and_comparing_can_be_stopped_at_each_document() {
+        let model = Model::Bpe(Random(1).byte_level(9, true, &Options::default()));
+        let skeleton = r#"{"model": {"type": "BPE", "vocab": {}, "merges": []}, "pre_tokenizer": {"type": "ByteLevel",
+            "add_prefix_space": false, "trim_offsets": true, "use_regex": true}}"#;
+        let looks = stops_anywhere(|stop| {
+            let pretokenizer = Pretokenizer::new(skeleton, Spelling::ByteLevel)?;
+            Segmenter::new(pretokenizer).segment(&model, &["ab", "b c", "", "aab"], stop)
+        });
+        assert_eq!(looks, 4);
+        let documents = (&[1, 2, 3][..], &[0, 1, 2, 3][..]);
+        assert_eq!(stops_anywhere(|stop| edit_distances(documents, documents, 9, stop)), 3);
     }
 }

@@ -9,10 +9,7 @@ __all__ = [
     "Counter",
     "Counts",
     "Cutter",
-    "FileReader",
     "Model",
-    "ParquetEncoder",
-    "Part",
     "Pipeline",
     "Remaining",
     "Rows",
@@ -20,7 +17,6 @@ __all__ = [
     "Upstream",
     "Vocabulary",
     "__version__",
-    "bf16_means",
     "documents",
     "edit_distances",
     "extend",
@@ -112,19 +108,10 @@ class Model:
     ) -> Model: ...
     @staticmethod
     def word_piece(vocabulary: Vocabulary, *, unk_token: str, max_characters: int) -> Model: ...
-    @property
-    def cut_between(self) -> str | None:
-        """The characters between which text may be cut where no token spans the cut; None where all may."""
-    @property
-    def spells_every_character(self) -> bool:
-        """Whether every character is a token, or has a token for each of its bytes."""
-    @property
-    def drops_unknown(self) -> bool:
-        """Whether characters that are not spelled are dropped without a trace."""
-    def encode(self, pretoken: str) -> list[int]: ...
+    def encode(self, pretoken: str, *, by_merges: bool = False) -> list[int]:
+        """The ids of a pretoken. ``by_merges`` turns merge skipping off."""
     def encode_token(self, string: str) -> list[int]:
         """The ids that the string of a token of another vocabulary is split into."""
-    def encode_by_merges(self, pretoken: str) -> list[int]: ...
     def structure(self) -> tuple[dict[int, tuple[int, int]], list[int], list[int]]:
         """The two parts of every merged token, atomic tokens, unreachable tokens; each by ascending id."""
     def must_stay(self) -> list[int]:
@@ -160,7 +147,6 @@ class Pipeline:
     @staticmethod
     def describe(skeleton: str, byte_level: bool) -> str: ...
     def pieces(self, text: str) -> list[str | int]: ...
-    def encode(self, model: Model, text: str) -> list[int]: ...
     def encode_batch(self, model: Model, texts: list[str]) -> list[list[int]]: ...
     def decode(self, tokens: list[str]) -> str: ...
 
@@ -174,7 +160,11 @@ class Upstream:
 class Cutter:
     """Where the text of a SentencePiece-type vocabulary may be cut."""
     def __new__(cls, model: Model, rules: PieceRules, added: list[str]) -> Cutter: ...
-    def joined(self) -> list[str]: ...
+    def limits(self) -> tuple[list[str], str | None]:
+        """Pairs of characters that are not cut only because a token joins them; and what may stand beside a cut.
+
+        The latter is None where all characters may.
+        """
 
 _Limits = tuple[int, int]
 _Numbers = tuple[int, int, int, int, int, int]
@@ -204,13 +194,11 @@ class Counter:
     def longest_document(self) -> int:
         """The longest document that memory allows, in bytes."""
     def count(self, block: Block, limits: _Limits, skip_bad: bool) -> _Tally: ...
-    def held_out(self) -> list[str]:
-        """The documents and pieces that are held out, in the order of their hashes."""
     def hold_out_share(self) -> list[tuple[str, int, int]]:
         """What the counter of the whole corpus has to merge, if this one is that of a part.
 
-        Texts, each with the number of its copies that begin a document, and of those inside one: the texts held out,
-        and the smallest one that did not fit, with 0 copies.
+        Texts, each with the number of its copies that begin a document, and of those inside one: the texts held out, in
+        the order of their hashes, and the smallest one that did not fit, with 0 copies.
         """
     def piece_ends(self, data: bytes) -> list[int]:
         """Where the pieces of a document end that may be held out, except the last one: more of it may follow."""
@@ -222,50 +210,10 @@ class Counter:
     def finish(self) -> Rows: ...
 
 @final
-class Part:
-    """A part of a file, in memory of the core."""
-    def __len__(self) -> int: ...
-    def __bytes__(self) -> bytes: ...
-    def newlines(self) -> int: ...
-
-@final
-class FileReader:
-    """Reads a file in parts that end at cuts, `block` bytes at a time."""
-    def __new__(cls, path: str | PathLike[str], block: int) -> FileReader: ...
-    @property
-    def position(self) -> int:
-        """Bytes read."""
-
-    @property
-    def pending(self) -> int:
-        """Bytes read after the last cut."""
-
-    def next(self, counter: Counter | None, longest: int | None) -> Part | None:
-        """The next part, cut where a counter says, or without one at the end of a line.
-
-        None at the end, and where more than `longest` bytes have no cut: then they are pending.
-        """
-
-@final
-class ParquetEncoder:
-    """Gives the bytes of a Parquet file of counts, part by part. They do not depend on threads."""
-    def __new__(cls, key: str, text: str) -> ParquetEncoder:
-        """A file that has a text in its metadata."""
-
-    def rows(self, counts: Counts) -> bytes:
-        """The bytes of the next rows. All calls but the last must have a multiple of 2^18 rows."""
-
-    def finish(self) -> bytes:
-        """The bytes after the last rows."""
-
-@final
 class Rows:
     """What was counted, in order, to be read once."""
-    @property
-    def on_disk(self) -> bool:
-        """Whether some rows are on disk. If none are, all can be taken at once."""
-
-    def take(self, most: int, min_count: int) -> Counts: ...
+    def take(self, most: int | None, min_count: int) -> Counts:
+        """The next rows, at most so many; without a number, all that are in memory, or some of those on disk."""
 
 @final
 class Counts:
@@ -277,16 +225,13 @@ class Counts:
     def __new__(cls, data: bytes, offsets: bytes, counts: bytes) -> Counts: ...
     def __len__(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
-    def __ne__(self, other: object, /) -> bool: ...
     def total(self) -> int:
         """The sum of all counts."""
     def columns(self) -> tuple[bytes, bytes, bytes]: ...
-    def __reduce__(self) -> tuple[type[Counts], tuple[bytes, bytes, bytes]]: ...
     def plus(self, other: Counts) -> Counts: ...
     def split(self, n: int) -> list[Counts]:
         """In ``n`` parts, each pretoken in the one that its hash says, the same for all counts and platforms."""
     def scaled(self, numerator: int, denominator: int) -> Counts: ...
-    def frequent(self, min_count: int) -> Counts: ...
     def characters(self, first: bool = False) -> list[tuple[str, int]]:
         """How often each character occurs, by code point; with ``first``, at the front of a pretoken."""
     def top(self, most: int, longest: int | None = None) -> list[tuple[bytes, int]]: ...
@@ -361,6 +306,3 @@ def documents(block: Block, skip_bad: bool) -> tuple[list[str], int, int]:
 
 def scripts(texts: list[str]) -> list[list[str]]:
     """The Unicode names of the scripts that each text is written in, sorted."""
-
-def bf16_means(rows: bytes, width: int, groups: list[int], places: list[int]) -> bytes:
-    """The mean of each group of rows of bf16. Groups are the numbers of their rows, and the places of these."""

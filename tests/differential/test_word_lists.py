@@ -39,4 +39,4 @@ def test_the_libraries_find_every_word_in_running_text(name, shared_data, terms)
             assert token_id in library.encode(text, add_special_tokens=False).ids
             assert pieces is None or token_id in pieces.encode(text)
     for token in extension.tokens:
-        assert extended.core_model.encode_by_merges(token) == [extended.ids[token]]
+        assert extended.core_model.encode(token, by_merges=True) == [extended.ids[token]]

@@ -52,7 +52,7 @@ def test_encode_by_merges_equals_the_obvious_version(table, data):
     tokens, merges = table
     text = "".join(data.draw(st.lists(st.sampled_from(tokens), max_size=40)))
     expected, _ = reference.merge_all(list(text), {pair: rank for rank, pair in enumerate(merges)})
-    ids = core_of(tokens, merges, ignore_merges=True).encode_by_merges(text)
+    ids = core_of(tokens, merges, ignore_merges=True).encode(text, by_merges=True)
     assert [tokens[token_id] for token_id in ids] == expected
 
 

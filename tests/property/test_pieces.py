@@ -58,4 +58,4 @@ def test_both_forms_and_the_library_split_alike_after_an_extension(learned, data
     scores = extended.piece_model.normal
     assert len({scores[token] for token in extension.tokens}) == len(extension)
     for token in extension.tokens:
-        assert extended.core_model.encode_by_merges(token) == [extended.vocab[token]]
+        assert extended.core_model.encode(token, by_merges=True) == [extended.vocab[token]]

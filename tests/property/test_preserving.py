@@ -66,7 +66,7 @@ def test_preserved_words_keep_their_tokens_and_none_becomes_a_token(table, data,
     for word in preserved:
         assert before.encode(word) == after.encode(word)
     for token in new:
-        assert after.encode_by_merges(token) == [(tokens + new).index(token)]
+        assert after.encode(token, by_merges=True) == [(tokens + new).index(token)]
 
 
 def languages_over(tokens):
@@ -196,7 +196,7 @@ def test_the_laws_hold_for_every_combination_of_options(data, n, kind):
     for text in kept:
         assert extended.encode(text) == base.encode(text)
     for token in found.tokens:
-        assert extended.core_model.encode_by_merges(token) == [extended.vocab[token]]
+        assert extended.core_model.encode(token, by_merges=True) == [extended.vocab[token]]
     for word in found.included:
         assert (word.token is None) == (word.reason is not None)
         if word.token is not None:

@@ -36,7 +36,7 @@ def test_tokens_of_documents_are_those_of_the_tokenizer(tokenizer, documents):
     assert totals.lengths.tolist() == found.lengths.tolist() == [*map(len, expected)]
     assert totals.counted == found.counted()
     by_merges = [
-        1 if isinstance(piece, int) else len(tokenizer.core_model.encode_by_merges(piece))
+        1 if isinstance(piece, int) else len(tokenizer.core_model.encode(piece, by_merges=True))
         for document in documents
         for piece in tokenizer.pretokenize(document)
     ]

@@ -53,7 +53,8 @@ def in_units(job, parts, buckets=3):
             if table:
                 counter.add(work.unpack(table))
         total = work.merged(counter, [work.pickle.loads(summary) for _, summary in merged if summary])
-        held_out = [tuple(counter.held_out()), sum(at_start for _, at_start, _ in counter.hold_out_share())]
+        share = counter.hold_out_share()
+        held_out = [tuple(text for text, *copies in share if any(copies)), sum(at_start for _, at_start, _ in share)]
         table = counter.finish().take(2**63 - 1, job.count_options.min_count)
     contents = {token.id: token.content for token in job.tokenizer.added}
     return table, total.totals, {contents[i]: n for i, n in total.added}, held_out, total.cut_off

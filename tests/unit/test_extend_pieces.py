@@ -1,6 +1,9 @@
 """`extend` for Unigram and WordPiece: every new token is reachable, and what is written is read alike."""
 
 import json
+import os
+import signal
+from threading import Event
 
 import builders
 import pytest
@@ -109,6 +112,35 @@ def test_preserved_text_keeps_its_tokens(base):
     assert extension.refused
     assert [strings(new, text) for text in keep] == [strings(base, text) for text in keep]
     assert [strings(extended(base, 12).apply(base), text) for text in keep] != [strings(base, text) for text in keep]
+
+
+def test_a_word_of_megabytes_is_left_out(base):
+    """Time that grows with the square of its length would be days."""
+    long = "kas" * 1_000_000
+    with_long = extended(base, text=[*TEXT, long], character_coverage=1)
+    assert with_long.tokens == extended(base, character_coverage=1).tokens
+    extension = extended(base, 12, preserve=tg.count(base, iter([long])))
+    assert strings(extension.apply(base), long) == strings(base, long)
+
+
+def test_a_signal_stops_learning(base):
+    """Its handler runs while the core works: Python runs it in no other thread than the main one."""
+    handled = Event()
+
+    def stop(*_):
+        handled.set()
+        raise InterruptedError("stopped")
+
+    def wait_for_the_handler(*_):
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert handled.wait(60)
+
+    before = signal.signal(signal.SIGUSR1, stop)
+    try:
+        with pytest.raises(InterruptedError, match="stopped"):
+            tg.extend(base, tg.count(base, iter(TEXT)), 4, progress=wait_for_the_handler)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 def test_limits_hold(base):
@@ -348,6 +380,11 @@ def test_what_cannot_be_done_is_refused_by_name(base, tmp_path):
     counts = tg.count(base, iter(TEXT))
     with pytest.raises(errors.UnsupportedTokenizerError, match="balanced for BPE only"):
         tg.extend(base, tg.learn.Parity({"et": counts, "fi": counts}), 4)
+    document = json.loads((tmp_path / "base" / "tokenizer.json").read_text())
+    replaced = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+    whole = tg.load(builders.write(tmp_path / "whole", document | {"pre_tokenizer": None, "normalizer": replaced}))
+    with pytest.raises(errors.UnsupportedTokenizerError, match="a whole document is one pretoken"):
+        tg.extend(whole, tg.count(whole, iter(TEXT)), 4)
     with pytest.raises(errors.UnsupportedTokenizerError, match=f"is {base.algorithm}"):
         tg.learn.extend_naively(base, counts, 4)
     document = json.loads((tmp_path / "base" / "tokenizer.json").read_text())

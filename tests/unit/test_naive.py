@@ -30,7 +30,7 @@ def new_tokens(base, extended):
 
 
 def spelled(tokenizer, token):
-    return [tokenizer.strings[token_id] for token_id in tokenizer.core_model.encode_by_merges(token)]
+    return [tokenizer.strings[token_id] for token_id in tokenizer.core_model.encode(token, by_merges=True)]
 
 
 def unreachable(base, extended):

@@ -22,6 +22,7 @@ import tokengraft as tg
 from tokengraft import _core, cli, errors
 from tokengraft.corpus import blocks
 from tokengraft.corpus.blocks import split_input
+from tokengraft.corpus.files import LocalFile
 from tokengraft.corpus.read import documents, read_documents
 from tokengraft.counts.count import reading_warnings
 from tokengraft.counts.pretoken_counts import is_counts_file
@@ -92,10 +93,11 @@ class Trickle(io.BytesIO):
 
 @pytest.mark.parametrize("block", [3, 4, 5, 16, 61, 1 << 20])
 @pytest.mark.parametrize("form", ["text", "lines", "jsonl"])
-def test_blocks_that_the_core_reads_are_those_of_a_stream(tmp_path, tokenizer, monkeypatch, form, block):
+def test_the_blocks_of_a_file_together_are_the_file(tmp_path, tokenizer, monkeypatch, form, block):
     monkeypatch.setattr(blocks, "BLOCK", block)
     path = tmp_path / "t.txt"
-    path.write_bytes("\ufeffüks kaks\n\nkolm neli\r\n viis\ufeff 猫猫 ".encode() * 9 + b"\xff last")
+    raw = "üks kaks\n\nkolm neli\r\n viis\ufeff 猫猫 ".encode() * 9 + b"\xff last"
+    path.write_bytes(b"\xef\xbb\xbf" + raw)
     options = tg.ReadOptions(
         documents="files" if form == "text" else "lines", format="jsonl" if form == "jsonl" else "text"
     )
@@ -109,27 +111,21 @@ def test_blocks_that_the_core_reads_are_those_of_a_stream(tmp_path, tokenizer, m
         hold_out=None,
     )
     cut = blocks.Cut(counter.last_cut, 1 << 20, None, counter)
-    with path.open("rb") as file:
-        expected = list(blocks._stream_blocks(file, str(path), file.tell, options.format, options, cut))
-    read = [
-        replace(part, data=bytes(part.data))
-        for part in blocks.file_blocks(blocks.LocalFile(path), options.format, None, options, cut)
-    ]
-    assert read == expected
+    read = [*blocks.file_blocks(LocalFile(path), options.format, None, options, cut)]
+    assert b"".join(part.data for part in read) == raw
+    assert sum(part.progress for part in read) == path.stat().st_size
+    assert [part.at_start for part in read] == [True] + [False] * (len(read) - 1)
+    assert form == "text" or all(part.data.endswith(b"\n") for part in read[:-1])
     assert len(read) > 5 or block > 16
 
 
-def test_text_without_a_cut_beyond_the_memory_is_refused_by_every_reader(tmp_path, monkeypatch):
+def test_text_without_a_cut_beyond_the_memory_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(blocks, "BLOCK", 8)
     path = tmp_path / "t.txt"
     path.write_bytes(b"ab\n" + b"x" * 100 + b"\ncd")
     options = tg.ReadOptions(documents="lines", format="text")
-    cut = blocks.Cut(lambda _: None, 30)
-    with path.open("rb") as file, pytest.raises(errors.CorpusError, match="37 bytes or more") as stream:
-        list(blocks._stream_blocks(file, str(path), file.tell, options.format, options, cut))
-    with pytest.raises(errors.CorpusError) as core:
-        list(blocks.file_blocks(blocks.LocalFile(path), "text", None, options, cut))
-    assert str(core.value) == str(stream.value)
+    with pytest.raises(errors.CorpusError, match="37 bytes or more"):
+        list(blocks.file_blocks(LocalFile(path), "text", None, options, blocks.Cut(lambda _: None, 30)))
 
 
 def test_documents_are_too_long_by_their_bytes_and_skipped_one_by_one(tokenizer, tmp_path, monkeypatch):

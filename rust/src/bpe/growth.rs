@@ -13,6 +13,7 @@ use super::encode::PretokenEncoder;
 use super::model::Bpe;
 use crate::count::Counts;
 use crate::error::Result;
+use crate::stop::Stop;
 
 /// Changes of occurrences, by the number of a new merge and the index of a token.
 type Changes = FxHashMap<(u32, u32), i64>;
@@ -31,7 +32,13 @@ impl Bpe {
     /// # Errors
     ///
     /// As [`crate::Model::token_counts`].
-    pub fn growth(&self, counts: &Counts, first_rank: u32, new_tokens: &[(u32, u32)]) -> Result<Vec<(u32, u32, i64)>> {
+    pub fn growth(
+        &self,
+        counts: &Counts,
+        first_rank: u32,
+        new_tokens: &[(u32, u32)],
+        stop: &Stop,
+    ) -> Result<Vec<(u32, u32, i64)>> {
         let mut numbers = vec![OLD; self.len()];
         for (id, number) in new_tokens {
             if let Ok(index) = self.ids().binary_search(id) {
@@ -39,10 +46,8 @@ impl Bpe {
             }
         }
         let encoder = self.pretoken_encoder(self.ignores_merges());
-        let growth = Growth { encoder: &encoder, first_rank, numbers };
-        const CHUNK: usize = 1 << 16;
-        let chunks: Vec<Range<usize>> =
-            (0..counts.len()).step_by(CHUNK).map(|at| at..counts.len().min(at + CHUNK)).collect();
+        let growth = Growth { encoder: &encoder, first_rank, numbers, stop };
+        let chunks = counts.chunks(1 << 16, u64::MAX);
         let changes = chunks.into_par_iter().map(|places| growth.changes(counts, places)).try_reduce(
             Changes::default,
             |mut sum, more| {
@@ -62,6 +67,7 @@ struct Growth<'e> {
     first_rank: u32,
     /// For each token the number of the merge that first makes it, or `OLD`.
     numbers: Vec<u32>,
+    stop: &'e Stop,
 }
 
 impl Growth<'_> {
@@ -69,6 +75,7 @@ impl Growth<'_> {
         let mut changes = Changes::default();
         let (mut string, mut symbols, mut own) = (String::new(), Vec::new(), Vec::new());
         for place in places {
+            self.stop.check()?;
             own.clear();
             self.pretoken_changes(counts.pretoken(place), (&mut string, &mut symbols), &mut own)?;
             let count = i64::try_from(counts.counts()[place]).unwrap_or(i64::MAX);
@@ -168,11 +175,11 @@ mod tests {
             let merges = ranked(&bpe);
             let first = random.below(merges.len());
             let new = new_tokens(&bpe, &merges, first);
-            let changes = bpe.growth(&counts, first as u32, &new).unwrap();
+            let changes = bpe.growth(&counts, first as u32, &new, &Stop::default()).unwrap();
             for n in 0..=merges.len() - first {
                 let dropped: Vec<u32> = new.iter().filter(|(_, at)| *at as usize >= n).map(|(id, _)| *id).collect();
                 let smaller = first_merges(&bpe, &merges[..first + n], &dropped, &options);
-                let expected = Model::Bpe(smaller).token_counts(&counts, false, false).unwrap();
+                let expected = Model::Bpe(smaller).token_counts(&counts, false, false, &Stop::default()).unwrap();
                 for (id, _) in &new {
                     let sum: i64 = changes.iter().filter(|c| (c.0 as usize) < n && c.1 == *id).map(|c| c.2).sum();
                     let times = expected.iter().find(|(other, _)| other == id).map_or(0, |(_, times)| *times);

@@ -8,7 +8,6 @@
 use super::characters::WholeCharacters;
 use super::encode::PretokenEncoder;
 use super::neighbours::Neighbours;
-use crate::count::common_prefix;
 use crate::error::Result;
 
 /// Encodes pretokens one after the other. Any order is correct; sorted ones are fast.
@@ -122,6 +121,12 @@ impl<'e> SortedEncoder<'e> {
         self.rests.insert(bytes, &self.rest);
         Ok(())
     }
+}
+
+/// How many bytes two texts have in common at the start.
+fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+    let words = a.chunks_exact(8).zip(b.chunks_exact(8)).take_while(|(a, b)| a == b).count() * 8;
+    words + a[words..].iter().zip(&b[words..]).take_while(|(a, b)| a == b).count()
 }
 
 /// The last start of a character at or before a place.

@@ -103,22 +103,10 @@ impl TokenList {
         Self { text: String::new(), spans: Vec::with_capacity(tokens), ids: Vec::with_capacity(tokens) }
     }
 
-    /// Adds the string of the next token; its id follows.
-    pub(crate) fn push_string(&mut self, add: impl FnOnce(&mut String) -> Option<()>) -> Option<()> {
-        let start = self.text.len();
-        add(&mut self.text)?;
-        self.spans.push((start, self.text.len()));
-        Some(())
-    }
-
-    pub(crate) fn push_id(&mut self, id: u32) {
-        self.ids.push(id);
-    }
-
     pub(crate) fn push(&mut self, string: &str, id: u32) {
         self.spans.push((self.text.len(), self.text.len() + string.len()));
         self.text.push_str(string);
-        self.push_id(id);
+        self.ids.push(id);
     }
 
     /// The tokens, if every string and every id is listed once.

@@ -76,12 +76,6 @@ impl Bpe {
         Ok(())
     }
 
-    /// Whether the model drops unknown characters: no token stands for them.
-    #[must_use]
-    pub fn drops_unknown(&self) -> bool {
-        matches!(self.unknown, Unknown::Dropped)
-    }
-
     /// Whether a token stands for characters outside the vocabulary: the unknown token, or a byte-fallback token.
     pub(crate) fn is_placeholder(&self, index: u32) -> bool {
         matches!(self.unknown, Unknown::Token(unknown) if unknown == index) || self.bytes.contains(&Some(index))

@@ -19,6 +19,7 @@ use super::table::Table;
 use super::tally::{count_characters, truncated, Limits, Tally};
 use crate::error::Result;
 use crate::pretokenize::{Pretokenizer, Sink};
+use crate::stop::Stop;
 
 /// Counts the pretokens of text.
 pub struct Counter {
@@ -98,12 +99,6 @@ impl Counter {
     #[must_use]
     pub fn holding_out(self, hold_out: HoldOut) -> Self {
         Self { hold_out: Some(hold_out), ..self }
-    }
-
-    /// The texts that are held out, in the order of their hash.
-    #[must_use]
-    pub fn held_out(&self) -> Vec<String> {
-        self.hold_out.as_ref().map(HoldOut::texts).unwrap_or_default()
     }
 
     /// What the counter of the whole corpus has to merge, if this one is that of a part: see [`HoldOut::share`].
@@ -305,11 +300,11 @@ impl Counter {
     ///
     /// # Errors
     ///
-    /// When a run cannot be read back from disk.
-    pub fn finish(&self) -> Result<Rows> {
+    /// When a run cannot be read back from disk, and when it is stopped.
+    pub fn finish(&self, stop: &Stop) -> Result<Rows> {
         let tables = lock(&self.shards).drain(..).filter_map(|shard| shard.table).collect();
         let runs = self.spill.as_ref().map(Spill::take_runs).unwrap_or_default();
-        Rows::new(sorted_counts(tables)?, &runs)
+        Rows::new(sorted_counts(tables, stop)?, &runs)
     }
 
     fn spill_if_large(&self, shard: &mut Shard) -> Result<()> {
@@ -361,14 +356,14 @@ mod tests {
         for block in documents.chunks(documents.len().div_ceil(blocks)) {
             count(counter, block, Limits::NONE);
         }
-        let mut read = counter.finish().unwrap();
+        let mut read = counter.finish(&Stop::default()).unwrap();
         let mut all = Counts::default();
         loop {
-            let next = read.take(rows, min_count).unwrap();
+            let next = read.take(Some(rows), min_count).unwrap();
             if next.is_empty() {
                 return all;
             }
-            all = all.plus(&next).unwrap();
+            all = all.plus(&next, &Stop::default()).unwrap();
         }
     }
 
@@ -393,7 +388,7 @@ mod tests {
                 scope.spawn(|| count(&together, part, Limits::NONE));
             }
         });
-        assert_eq!(together.finish().unwrap().take(usize::MAX, 1).unwrap(), expected);
+        assert_eq!(together.finish(&Stop::default()).unwrap().take(Some(usize::MAX), 1).unwrap(), expected);
     }
 
     #[test]
@@ -419,7 +414,7 @@ mod tests {
         let tally = count(&counter, &["b", "a", "b", " "], Limits::NONE);
         assert_eq!((tally.read_documents, tally.read_bytes), (4, 4));
         assert_eq!((tally.documents, tally.bytes, tally.pretokens), (1, 1, 1));
-        assert_eq!(counter.held_out().len(), 2);
+        assert_eq!(counter.hold_out.as_ref().unwrap().texts().len(), 2);
         let short = count(&counter, &["c d"], Limits { documents: 9, bytes: 1 });
         assert_eq!((short.cut_short, short.bytes), (true, 1));
         assert_eq!(counter.count_block(part(b"e"), Limits::NONE, false).unwrap().bytes, 1);
@@ -430,9 +425,9 @@ mod tests {
         let counter = counter().holding_out(HoldOut::new(1, 8));
         let texts: Vec<_> = (0..60u32).map(|n| char::from_u32('a' as u32 + n % 20).unwrap().to_string()).collect();
         let tally = count(&counter, &texts, Limits::NONE);
-        assert_eq!(counter.held_out().len(), 8);
+        assert_eq!(counter.hold_out.as_ref().unwrap().texts().len(), 8);
         assert_eq!((tally.read_documents, tally.documents, tally.pretokens), (60, 36, 36));
-        let counts = counter.finish().unwrap().take(usize::MAX, 1).unwrap();
+        let counts = counter.finish(&Stop::default()).unwrap().take(Some(usize::MAX), 1).unwrap();
         assert!(counts.len() == 12 && counts.iter().all(|(_, count)| count == 3));
     }
 
@@ -449,7 +444,7 @@ mod tests {
         }
         assert!(rest.len() < text.len() / 2);
         parts.count_block(part(rest), Limits::NONE, false).unwrap();
-        let all = |counter: &Counter| counter.finish().unwrap().take(usize::MAX, 1).unwrap();
+        let all = |counter: &Counter| counter.finish(&Stop::default()).unwrap().take(Some(usize::MAX), 1).unwrap();
         assert_eq!(all(&parts), all(&whole));
     }
 

@@ -6,6 +6,7 @@ use rayon::prelude::*;
 
 use super::hold_out::hash;
 use crate::error::{Error, Result};
+use crate::stop::Stop;
 
 /// Distinct pretokens in ascending order of their bytes, each with the number of its occurrences.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -104,16 +105,9 @@ impl Counts {
 
     /// All places in ranges of at most `most` pretokens, and of little more than `bytes` bytes.
     pub(crate) fn chunks(&self, most: usize, bytes: u64) -> Vec<Range<usize>> {
-        self.chunks_of(0..self.len(), most, bytes)
-    }
-
-    /// The same for the places of a range.
-    pub(crate) fn chunks_of(&self, places: Range<usize>, most: usize, bytes: u64) -> Vec<Range<usize>> {
-        let (mut chunks, mut start) = (Vec::new(), places.start);
-        let mut begin = start.checked_sub(1).map_or(0, |before| self.ends[before]);
-        for place in places.clone() {
-            let end = self.ends[place];
-            if place + 1 - start >= most || end - begin >= bytes || place + 1 == places.end {
+        let (mut chunks, mut start, mut begin) = (Vec::new(), 0, 0);
+        for (place, &end) in self.ends.iter().enumerate() {
+            if place + 1 - start >= most || end - begin >= bytes || place + 1 == self.len() {
                 chunks.push(start..place + 1);
                 (start, begin) = (place + 1, end);
             }
@@ -123,14 +117,18 @@ impl Counts {
 
     /// The counts in `n` parts, each pretoken in the one that its hash says. The same for all counts and platforms, so
     /// that the parts of several counts can be added up one by one.
-    #[must_use]
-    pub fn split(&self, n: usize) -> Vec<Self> {
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Stopped`].
+    pub fn split(&self, n: usize, stop: &Stop) -> Result<Vec<Self>> {
         let mut parts = vec![Self::default(); n.max(1)];
         for (pretoken, count) in self.iter() {
+            stop.check()?;
             let part = hash(pretoken) % parts.len() as u64;
             parts[part as usize].append(pretoken, count);
         }
-        parts
+        Ok(parts)
     }
 
     /// Number of distinct pretokens.
@@ -173,11 +171,12 @@ impl Counts {
     ///
     /// # Errors
     ///
-    /// When a count grows beyond `u64`.
-    pub fn plus(&self, other: &Self) -> Result<Self> {
+    /// When a count grows beyond `u64`, and when it is stopped.
+    pub fn plus(&self, other: &Self, stop: &Stop) -> Result<Self> {
         let mut sum = Self::default();
         let (mut left, mut right) = (self.iter().peekable(), other.iter().peekable());
         loop {
+            stop.check()?;
             let first = match (left.peek(), right.peek()) {
                 (Some(a), Some(b)) if a.0 <= b.0 => left.next(),
                 (Some(_), None) => left.next(),
@@ -195,11 +194,12 @@ impl Counts {
     ///
     /// # Errors
     ///
-    /// When a count grows beyond `u64`.
-    pub fn scaled(&self, numerator: u64, denominator: u64) -> Result<Self> {
+    /// When a count grows beyond `u64`, and when it is stopped.
+    pub fn scaled(&self, numerator: u64, denominator: u64, stop: &Stop) -> Result<Self> {
         let mut scaled = Self::default();
         let (numerator, denominator) = (u128::from(numerator), u128::from(denominator.max(1)));
         for (pretoken, count) in self.iter() {
+            stop.check()?;
             let count = (u128::from(count) * numerator + denominator / 2) / denominator;
             match u64::try_from(count) {
                 Ok(0) => (),
@@ -228,10 +228,14 @@ impl Counts {
     }
 
     /// How often each character occurs in pretokens that are text, by code point; with `first`, at the front of one.
-    #[must_use]
-    pub fn characters(&self, first: bool) -> Vec<(char, u64)> {
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Stopped`].
+    pub fn characters(&self, first: bool, stop: &Stop) -> Result<Vec<(char, u64)>> {
         let mut totals = vec![0u64; 0x11_0000];
         for (pretoken, count) in self.iter() {
+            stop.check()?;
             let most = if first { 1 } else { usize::MAX };
             for character in String::from_utf8_lossy(pretoken).chars().take(most) {
                 let total = &mut totals[character as usize];
@@ -239,7 +243,7 @@ impl Counts {
             }
         }
         let counted = (0u32..).zip(totals).filter(|(_, total)| *total > 0);
-        counted.filter_map(|(code, total)| Some((char::from_u32(code)?, total))).collect()
+        Ok(counted.filter_map(|(code, total)| Some((char::from_u32(code)?, total))).collect())
     }
 
     /// The places of the `most` largest counts, largest first, equal ones in the order of their bytes.
@@ -263,6 +267,7 @@ fn overflow(pretoken: &[u8]) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stop::tests::stops_anywhere;
 
     fn counts(pairs: &[(&str, u64)]) -> Counts {
         let mut counts = Counts::default();
@@ -293,7 +298,6 @@ mod tests {
         assert_eq!(all.chunks(3, 4), [0..3, 3..6]);
         assert_eq!(all.chunks(2, 4), [0..2, 2..3, 3..5, 5..6]);
         assert_eq!(all.chunks(9, u64::MAX), vec![0..6; 1]);
-        assert_eq!(all.chunks_of(1..6, 2, 5), [1..3, 3..5, 5..6]);
         assert!(Counts::default().chunks(3, 4).is_empty());
     }
 
@@ -301,22 +305,34 @@ mod tests {
     fn sums_are_in_order_and_add_up() {
         let (a, b) = (counts(&[("", 1), ("a", 2), ("c", 3)]), counts(&[("a", 5), ("b", 1), ("d", 1)]));
         let sum = counts(&[("", 1), ("a", 7), ("b", 1), ("c", 3), ("d", 1)]);
-        assert_eq!(a.plus(&b).unwrap(), sum);
-        assert_eq!(b.plus(&a).unwrap(), sum);
+        assert_eq!(a.plus(&b, &Stop::default()).unwrap(), sum);
+        assert_eq!(b.plus(&a, &Stop::default()).unwrap(), sum);
         assert_eq!(sum.total(), 13);
     }
 
     #[test]
     fn scaling_rounds_halves_up_and_drops_counts_of_zero() {
-        let scaled = counts(&[("a", 1), ("b", 2), ("c", 3), ("d", 5)]).scaled(1, 4).unwrap();
+        let scaled = counts(&[("a", 1), ("b", 2), ("c", 3), ("d", 5)]).scaled(1, 4, &Stop::default()).unwrap();
         assert_eq!(scaled, counts(&[("b", 1), ("c", 1), ("d", 1)]));
+    }
+
+    #[test]
+    fn all_that_goes_through_the_rows_can_be_stopped_at_each_of_them() {
+        let all = counts(&[("a", 1), ("b", 2), ("c", 3), ("d", 5)]);
+        let looks = [
+            stops_anywhere(|stop| all.scaled(1, 2, stop)),
+            stops_anywhere(|stop| all.split(2, stop)),
+            stops_anywhere(|stop| all.characters(false, stop)),
+            stops_anywhere(|stop| all.plus(&all, stop)),
+        ];
+        assert_eq!(looks, [4, 4, 4, 9]); // the sum looks once more at its end
     }
 
     #[test]
     fn a_count_beyond_64_bits_is_an_error() {
         let most = counts(&[("a", u64::MAX)]);
-        assert!(matches!(most.plus(&most), Err(Error::Overflow { .. })));
-        assert!(matches!(most.scaled(2, 1), Err(Error::Overflow { .. })));
+        assert!(matches!(most.plus(&most, &Stop::default()), Err(Error::Overflow { .. })));
+        assert!(matches!(most.scaled(2, 1, &Stop::default()), Err(Error::Overflow { .. })));
     }
 
     #[test]

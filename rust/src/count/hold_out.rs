@@ -108,8 +108,8 @@ impl HoldOut {
     }
 
     /// The texts that are held out, in the order of their hash.
-    #[must_use]
-    pub fn texts(&self) -> Vec<String> {
+    #[cfg(test)]
+    pub(super) fn texts(&self) -> Vec<String> {
         self.locked().copies.keys().map(|(_, _, text)| text.to_string()).collect()
     }
 

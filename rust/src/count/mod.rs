@@ -3,10 +3,8 @@
 mod allowance;
 mod counter;
 mod counts;
-mod delta;
 mod documents;
 mod hold_out;
-mod parquet;
 mod rows;
 mod sorted;
 mod spill;
@@ -15,9 +13,7 @@ mod tally;
 
 pub use counter::Counter;
 pub use counts::Counts;
-pub(crate) use delta::common_prefix;
 pub use documents::{Block, Document, Documents};
 pub use hold_out::{Copies, HoldOut, Verdict};
-pub use parquet::ParquetEncoder;
 pub use rows::Rows;
 pub use tally::{Limits, Tally};

@@ -81,18 +81,16 @@ impl Rows {
         Ok((sum > 0).then_some(sum))
     }
 
-    /// Whether some rows are on disk. If none are, all can be taken at once.
-    #[must_use]
-    pub fn on_disk(&self) -> bool {
-        !self.runs.is_empty()
-    }
-
-    /// The next rows whose count is at least `min_count`, at most `most` of them; none when all are read.
+    /// The next rows whose count is at least `min_count`, at most `most` of them; none when all are read. Without a
+    /// number, all that are in memory, or some of those on disk.
     ///
     /// # Errors
     ///
     /// When a run cannot be read back from disk, or a count is beyond `u64`.
-    pub fn take(&mut self, most: usize, min_count: u64) -> Result<Counts> {
+    pub fn take(&mut self, most: Option<usize>, min_count: u64) -> Result<Counts> {
+        /// A multiple of the rows of a row group in a file of counts.
+        const SOME: usize = 1 << 20;
+        let most = most.unwrap_or(if self.runs.is_empty() { usize::MAX } else { SOME });
         if self.runs.is_empty() && self.done == 0 && most >= self.memory.len() {
             let all = std::mem::take(&mut self.memory);
             return Ok(if min_count > 1 { all.frequent(min_count) } else { all });

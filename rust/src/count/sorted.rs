@@ -10,6 +10,7 @@ use rayon::prelude::*;
 use super::counts::Counts;
 use super::table::{is_long, long_key, number_of, numbered, Slot, Table, COUNT};
 use crate::error::{Error, Result};
+use crate::stop::Stop;
 
 /// About how many slots of a table are merged together.
 const PART: usize = 1 << 14;
@@ -20,9 +21,9 @@ const MAX_TABLES: usize = 1 << 16;
 ///
 /// # Errors
 ///
-/// When a count is beyond `u64`.
-pub(super) fn sorted_counts(tables: Vec<Table>) -> Result<Counts> {
-    let parts = Sorted::new(at_most(MAX_TABLES, tables)).merged()?;
+/// When a count is beyond `u64`, and when it is stopped.
+pub(super) fn sorted_counts(tables: Vec<Table>, stop: &Stop) -> Result<Counts> {
+    let parts = Sorted::new(at_most(MAX_TABLES, tables), stop)?.merged(stop)?;
     Ok(Counts::concatenated(parts))
 }
 
@@ -47,20 +48,23 @@ struct Sorted {
 }
 
 impl Sorted {
-    fn new(tables: Vec<Table>) -> Self {
+    fn new(tables: Vec<Table>, stop: &Stop) -> Result<Self> {
         let (tables, arenas): (Vec<_>, Vec<_>) = tables.into_iter().map(Table::into_parts).unzip();
         let mut sorted = Self { tables, arenas };
         let arenas = &sorted.arenas;
-        sorted.tables.par_iter_mut().zip(0..=u16::MAX).for_each(|(slots, number)| {
+        sorted.tables.par_iter_mut().zip(0..=u16::MAX).try_for_each(|(slots, number)| -> Result<()> {
+            stop.check()?;
             move_together(slots, number);
             slots.par_sort_unstable_by(|a, b| order(a, b, arenas));
-        });
-        sorted
+            Ok(())
+        })?;
+        Ok(sorted)
     }
 
-    fn merged(self) -> Result<Vec<Counts>> {
+    fn merged(self, stop: &Stop) -> Result<Vec<Counts>> {
         let bounds = self.bounds();
-        bounds.par_windows(2).map(|pair| self.merge(&pair[0], &pair[1])).collect()
+        let merge = |pair: &[Vec<usize>]| stop.check().and_then(|()| self.merge(&pair[0], &pair[1]));
+        bounds.par_windows(2).map(merge).collect()
     }
 
     /// Where to divide the tables: places in each, so that equal keys lie between the same two of them.
@@ -160,6 +164,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+    use crate::stop::tests::stops_anywhere;
 
     /// Random keys: some share their first bytes with others, some end in zeros, some are long.
     fn filled(seed: u64, keys: usize, expected: &mut BTreeMap<Vec<u8>, u64>) -> Table {
@@ -175,7 +180,7 @@ mod tests {
             table.add_many(&key, 1 + number(3) as u64);
         }
         let slots = table.len();
-        let counts = sorted_counts(vec![table]).unwrap();
+        let counts = sorted_counts(vec![table], &Stop::default()).unwrap();
         assert_eq!(counts.len(), slots);
         let mut again = Table::new();
         for (key, count) in counts.iter() {
@@ -190,7 +195,7 @@ mod tests {
         for (n_tables, keys) in [(0, 0), (1, 0), (1, 9), (2, 60_000), (3, 300), (5, 20_000)] {
             let mut expected = BTreeMap::new();
             let tables = (0..n_tables).map(|seed| filled(seed, keys, &mut expected)).collect();
-            let counts = sorted_counts(tables).unwrap();
+            let counts = sorted_counts(tables, &Stop::default()).unwrap();
             assert!(counts.iter().eq(expected.iter().map(|(key, count)| (&key[..], *count))), "{n_tables} tables");
         }
     }
@@ -201,8 +206,17 @@ mod tests {
         let tables = (0..5).map(|seed| filled(seed, 500, &mut expected)).collect();
         let fewer = at_most(2, tables);
         assert_eq!(fewer.len(), 2);
-        let counts = sorted_counts(fewer).unwrap();
+        let counts = sorted_counts(fewer, &Stop::default()).unwrap();
         assert!(counts.iter().eq(expected.iter().map(|(key, count)| (&key[..], *count))));
+    }
+
+    #[test]
+    fn sorting_and_merging_can_be_stopped() {
+        let looks = stops_anywhere(|stop| {
+            let tables = (0..3).map(|seed| filled(seed, 20_000, &mut BTreeMap::new())).collect();
+            sorted_counts(tables, stop)
+        });
+        assert!(looks > 3, "{looks} looks");
     }
 
     #[test]
@@ -212,8 +226,8 @@ mod tests {
             table.add_many(b"a", count);
             table
         };
-        assert!(sorted_counts(vec![table(u64::MAX - 2), table(1)]).is_ok());
-        let beyond = sorted_counts(vec![table(u64::MAX - 1), table(1)]);
+        assert!(sorted_counts(vec![table(u64::MAX - 2), table(1)], &Stop::default()).is_ok());
+        let beyond = sorted_counts(vec![table(u64::MAX - 1), table(1)], &Stop::default());
         assert_eq!(beyond, Err(Error::Overflow { pretoken: "a".into() }));
     }
 }

@@ -12,6 +12,7 @@ use super::rows::Rows;
 use super::sorted::sorted_counts;
 use super::table::Table;
 use crate::error::{Error, Result};
+use crate::stop::Stop;
 
 /// When there are this many runs, they are merged into one: each is an open file at the end.
 const MAX_RUNS: usize = 64;
@@ -38,7 +39,7 @@ impl Spill {
     }
 
     fn write(&self, table: Table) -> Result<()> {
-        let mut rows = Rows::new(sorted_counts(vec![table])?, &[])?;
+        let mut rows = Rows::new(sorted_counts(vec![table], &Stop::default())?, &[])?;
         let path = self.new_path();
         write_run(&path, |key| rows.next(key))?;
         let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);

@@ -366,10 +366,11 @@ mod tests {
 
     use super::*;
     use crate::count::sorted::sorted_counts;
+    use crate::stop::Stop;
 
     fn contents(mut table: Table) -> BTreeMap<Vec<u8>, u64> {
         table.flush();
-        sorted_counts(vec![table]).unwrap().iter().map(|(key, count)| (key.to_vec(), count)).collect()
+        sorted_counts(vec![table], &Stop::default()).unwrap().iter().map(|(key, count)| (key.to_vec(), count)).collect()
     }
 
     #[test]

@@ -11,6 +11,10 @@ const MARGIN: f64 = 1e-3;
 /// otherwise make paths with equal sums, of which libraries choose by how they round.
 const STEP: f64 = 1.0 / 16384.0;
 
+/// The longest word of a Unigram model that is learned from, in bytes: the default of SentencePiece's
+/// `max_sentence_length`.
+const LONGEST_WORD: usize = 4192;
+
 /// A copy of a model, with new tokens after those of the base.
 #[derive(Debug)]
 pub(crate) struct Growing {
@@ -68,6 +72,15 @@ impl Growing {
             Model::Unigram(unigram) => unigram.is_unknown(token),
             Model::WordPiece(pieces) => (token as usize) < pieces.tokens().len() && pieces.must_stay(token),
             Model::Bpe(_) => false,
+        }
+    }
+
+    /// Whether a word is too long to learn from: WordPiece makes it unknown, whatever the tokens are, and the trainer of
+    /// SentencePiece leaves it out of a Unigram model. The time for a long word grows with the square of its length.
+    pub(crate) fn is_too_long(&self, word: &str) -> bool {
+        match &self.model {
+            Model::WordPiece(pieces) => pieces.is_too_long(word),
+            _ => word.len() > LONGEST_WORD,
         }
     }
 

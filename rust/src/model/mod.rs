@@ -3,12 +3,10 @@
 //! Everything that counts, compares or removes tokens asks this interface, and not which of the three it is. What only
 //! BPE has, merges, is asked of [`Model::bpe`].
 
-mod compare;
-mod encoders;
+mod counted;
 mod growing;
 mod remaining;
 mod summary;
-mod token_counts;
 mod trie;
 mod unigram;
 mod word_piece;
@@ -21,6 +19,7 @@ use rustc_hash::FxHashMap;
 use crate::bpe::{Alphabet, Bpe, Origin, Tokens, CONTINUATION};
 use crate::count::Counts;
 use crate::error::{Error, Result};
+use crate::stop::Stop;
 
 pub(crate) use growing::Growing;
 pub use remaining::Remaining;
@@ -172,24 +171,15 @@ impl Model {
         self.ids_of((0..self.tokens().len() as u32).filter(stays).collect())
     }
 
-    /// Whether every character is a token, or has a token for each of its bytes.
-    #[must_use]
-    pub fn spells_every_character(&self) -> bool {
-        match self {
-            Self::Bpe(bpe) => bpe.spells_every_character(),
-            Self::Unigram(unigram) => unigram.spells_every_character(),
-            Self::WordPiece(_) => false,
-        }
-    }
-
     /// How often counted pretokens have each character that the model drops or replaces by the unknown token.
     ///
     /// # Errors
     ///
-    /// When a pretoken of a text vocabulary is not UTF-8.
-    pub fn lost_counts(&self, counts: &Counts, by_merges: bool) -> Result<Vec<(Vec<u8>, u64)>> {
+    /// When a pretoken of a text vocabulary is not UTF-8, and when it is stopped.
+    pub fn lost_counts(&self, counts: &Counts, by_merges: bool, stop: &Stop) -> Result<Vec<(Vec<u8>, u64)>> {
         let mut totals: FxHashMap<Vec<u8>, u64> = FxHashMap::default();
         for (pretoken, count) in counts.iter() {
+            stop.check()?;
             let mut add = |text: &[u8]| {
                 let total = totals.entry(text.to_vec()).or_default();
                 *total = total.saturating_add(count);

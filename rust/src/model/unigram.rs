@@ -107,13 +107,6 @@ impl Unigram {
         Ok(())
     }
 
-    /// Whether every character is a token, or has a token for each of its bytes.
-    pub(super) fn spells_every_character(&self) -> bool {
-        let complete = !self.bytes.is_empty() && self.bytes.iter().all(Option::is_some);
-        complete
-            || ('\0'..=char::MAX).all(|character| self.tokens().index(character.encode_utf8(&mut [0; 4])).is_some())
-    }
-
     /// Whether a token is one of those that byte fallback uses.
     pub(super) fn is_byte(&self, token: u32) -> bool {
         self.bytes.contains(&Some(token))

@@ -42,13 +42,17 @@ impl WordPiece {
         tokens: &mut Vec<u32>,
     ) -> Result<()> {
         let before = tokens.len();
-        let is_short = pretoken.len() <= self.longest || pretoken.chars().count() <= self.longest;
-        if !is_short || self.split(pretoken, continues, is_removed, tokens).is_none() {
+        if self.is_too_long(pretoken) || self.split(pretoken, continues, is_removed, tokens).is_none() {
             tokens.truncate(before);
             let unknown = self.tokens().index(&self.unknown);
             tokens.push(unknown.ok_or_else(|| Error::MissingUnknown { token: self.unknown.clone() })?);
         }
         Ok(())
+    }
+
+    /// Whether a pretoken is unknown because of its length, whatever the tokens are.
+    pub(super) fn is_too_long(&self, pretoken: &str) -> bool {
+        pretoken.len() > self.longest && pretoken.chars().count() > self.longest
     }
 
     /// Whether a token is the unknown one.

@@ -57,12 +57,15 @@ impl Cutter {
         cutter
     }
 
-    /// The pairs that the rules would keep apart and some token joins, in order.
+    /// The pairs that the rules would keep apart and some token joins; and the characters that may stand beside a cut,
+    /// None where all may. Both in order.
     #[must_use]
-    pub fn joined(&self) -> Vec<(char, char)> {
+    pub fn limits(&self) -> (Vec<(char, char)>, Option<Vec<char>>) {
         let mut pairs: Vec<_> = self.joined.iter().copied().collect();
         pairs.sort_unstable();
-        pairs
+        let mut between: Option<Vec<char>> = self.between.as_ref().map(|between| between.iter().copied().collect());
+        between.iter_mut().for_each(|characters| characters.sort_unstable());
+        (pairs, between)
     }
 
     /// Whether to cut between two characters.
@@ -130,7 +133,7 @@ mod tests {
     fn a_pair_that_a_token_has_is_never_cut() {
         let joining = cutter(&["a", "ad▁õ", "x1"]);
         assert_eq!(pieces(&joining, "▁ad▁õx1y2"), ["▁ad▁õx1", "y", "2"]);
-        assert_eq!(joining.joined(), [('d', '▁'), ('x', '1')]);
+        assert_eq!(joining.limits(), (vec![('d', '▁'), ('x', '1')], None));
     }
 
     fn model(strings: &[&str], merges: &[(u32, u32)], options: &Options) -> Bpe {

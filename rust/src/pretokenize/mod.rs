@@ -14,7 +14,6 @@ mod pretokenizer;
 mod route;
 mod scan;
 mod unicode;
-mod unicode_runs;
 
 pub use cut::Cutter;
 pub use describe::describe;

@@ -1,12 +1,10 @@
 //! The class and the general category of every character, exactly as the regular-expression engine of the `tokenizers`
 //! library sees them.
 //!
-//! Another Unicode version would give other pretokens. `RUNS` was written from the engine, and a test compares every
-//! character with it.
+//! Another Unicode version would give other pretokens. `unicode_runs.txt` was written from the engine: runs of code points
+//! of one category, each as its length and category. A test compares every character with it.
 
 use std::sync::OnceLock;
-
-use super::unicode_runs::RUNS;
 
 /// Not one of the classes below: punctuation, symbols, control characters, what is unassigned.
 pub(crate) const OTHER: u8 = 0;
@@ -20,7 +18,7 @@ pub(crate) const LETTER: u8 = 3;
 /// One more than the last code point.
 pub(crate) const CODES: u32 = 0x11_0000;
 
-/// The general categories, by the numbers that `RUNS` has for them. Surrogates are no characters and count as `Cn`.
+/// The general categories. Surrogates are no characters and count as `Cn`.
 const CATEGORIES: [&str; 29] = [
     "Cn", "Cc", "Cf", "Co", "Ll", "Lm", "Lo", "Lt", "Lu", "Mc", "Me", "Mn", "Nd", "Nl", "No", "Pc", "Pd", "Pe", "Pf",
     "Pi", "Po", "Ps", "Sc", "Sk", "Sm", "So", "Zl", "Zp", "Zs",
@@ -43,17 +41,17 @@ pub(crate) const WHITE_SPACE: [(u32, u32); 10] = [
 /// The runs of code points in a general category (`Lu`) or a group of them (`L`), in order, each by its first and last
 /// code point. None for other names.
 pub(crate) fn category(name: &str) -> Option<Vec<(u32, u32)>> {
-    let is_wanted = |number: u8| CATEGORIES[number as usize].starts_with(name);
     let is_known = matches!(name, "L" | "M" | "N" | "P" | "S" | "Z") || CATEGORIES[1..].contains(&name);
-    is_known.then(|| runs().filter(|run| is_wanted(run.2)).map(|(first, last, _)| (first, last)).collect())
+    is_known.then(|| runs().filter(|run| run.2.starts_with(name)).map(|(first, last, _)| (first, last)).collect())
 }
 
 /// Runs of code points of one category: first, last, category.
-fn runs() -> impl Iterator<Item = (u32, u32, u8)> {
-    RUNS.iter().scan(0, |first, &(length, category)| {
-        let run = (*first, *first + length - 1, category);
-        *first += length;
-        Some(run)
+fn runs() -> impl Iterator<Item = (u32, u32, &'static str)> {
+    let lines = include_str!("unicode_runs.txt").lines().filter_map(|line| line.split_once(' '));
+    lines.scan(0, |first, (length, category)| {
+        let start = *first;
+        *first += length.parse::<u32>().ok()?;
+        Some((start, *first - 1, category))
     })
 }
 
@@ -62,9 +60,9 @@ pub(crate) fn classes() -> &'static [u8] {
     static CLASSES: OnceLock<Vec<u8>> = OnceLock::new();
     CLASSES.get_or_init(|| {
         let mut classes = vec![OTHER; CODES as usize];
-        let with_class = |category: u8| match CATEGORIES[category as usize] {
-            name if name.starts_with('L') => LETTER,
-            name if name.starts_with('N') => NUMBER,
+        let with_class = |category: &str| match category.as_bytes()[0] {
+            b'L' => LETTER,
+            b'N' => NUMBER,
             _ => OTHER,
         };
         let spaces = WHITE_SPACE.map(|(first, last)| (first, last, SPACE));
@@ -109,27 +107,19 @@ mod tests {
         assert!(["Cn", "C", "Han", ""].iter().all(|name| category(name).is_none()));
     }
 
-    /// Writes `unicode_runs.rs` again: `cargo test write_runs -- --ignored`, then `cargo fmt`.
+    /// Writes `unicode_runs.txt` again: `cargo test write_runs -- --ignored`.
     #[test]
     #[ignore = "writes a source file; run it after the engine's Unicode version changed"]
     fn write_runs() {
-        let mut categories = vec![0u8; CODES as usize];
-        for (number, name) in (0..).zip(CATEGORIES).skip(1) {
+        let mut categories = vec![CATEGORIES[0]; CODES as usize];
+        for name in &CATEGORIES[1..] {
             for character in by_engine(&format!(r"\p{{{name}}}")) {
-                assert_eq!(categories[character as usize], 0, "{character:?} has two categories");
-                categories[character as usize] = number;
+                assert_eq!(categories[character as usize], CATEGORIES[0], "{character:?} has two categories");
+                categories[character as usize] = name;
             }
         }
-        let mut source = String::from(
-            "//! Written by the test `write_runs` in `unicode.rs`; do not edit.\n\n\
-             /// Runs of code points of one category, as their lengths and categories.\n#[rustfmt::skip]\n\
-             pub(crate) const RUNS: &[(u32, u8)] = &[",
-        );
-        for (place, run) in categories.chunk_by(|left, right| left == right).enumerate() {
-            source.push_str(if place % 12 == 0 { "\n    " } else { " " });
-            source.push_str(&format!("({}, {}),", run.len(), run[0]));
-        }
-        source.push_str("\n];\n");
-        std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/src/pretokenize/unicode_runs.rs"), source).unwrap();
+        let runs = categories.chunk_by(|left, right| left == right);
+        let text: String = runs.map(|run| format!("{} {}\n", run.len(), run[0])).collect();
+        std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/src/pretokenize/unicode_runs.txt"), text).unwrap();
     }
 }

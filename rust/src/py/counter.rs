@@ -8,8 +8,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 
 use super::counts::PyCounts;
+use super::interruptible;
 use super::pipeline::PyCutter;
-use super::read::PyPart;
 use crate::count::{Block, Copies, Counter, HoldOut, Limits, Rows, Tally};
 use crate::pretokenize::{Pretokenizer, Spelling};
 
@@ -57,10 +57,6 @@ impl PyCounter {
         Ok((numbers(&tally), (tally.read_documents, tally.read_bytes), tally.cut_short))
     }
 
-    fn held_out(&self) -> Vec<String> {
-        self.0.held_out()
-    }
-
     /// What the counter of the whole corpus has to merge, if this one is that of a part.
     fn hold_out_share(&self) -> Vec<(String, u64, u64)> {
         let share = self.0.hold_out_share().into_iter();
@@ -97,7 +93,7 @@ impl PyCounter {
     }
 
     fn finish(&self, py: Python<'_>) -> PyResult<PyRows> {
-        Ok(PyRows(py.detach(|| self.0.finish())?))
+        Ok(PyRows(interruptible(py, |stop| self.0.finish(stop))?))
     }
 }
 
@@ -115,26 +111,16 @@ fn numbers(tally: &Tally) -> Numbers {
 #[derive(FromPyObject)]
 pub(super) struct PyBlock<'py> {
     form: String,
-    data: PyData<'py>,
+    data: Bound<'py, PyBytes>,
     offsets: Bound<'py, PyBytes>,
     nulls: Bound<'py, PyBytes>,
     field: String,
     at_start: bool,
 }
 
-/// The text of a block.
-#[derive(FromPyObject)]
-enum PyData<'py> {
-    Bytes(Bound<'py, PyBytes>),
-    Part(Bound<'py, PyPart>),
-}
-
 impl PyBlock<'_> {
     fn block(&self) -> PyResult<Block<'_>> {
-        let bytes = match &self.data {
-            PyData::Bytes(bytes) => bytes.as_bytes(),
-            PyData::Part(part) => &part.get().0,
-        };
+        let bytes = self.data.as_bytes();
         Ok(match self.form.as_str() {
             "text" => Block::Text { bytes, at_start: self.at_start, pieces: self.offsets.as_bytes() },
             "lines" => Block::Lines(bytes),
@@ -167,13 +153,7 @@ pub(super) struct PyRows(pub(super) Rows);
 
 #[pymethods]
 impl PyRows {
-    /// Whether some rows are on disk.
-    #[getter]
-    fn on_disk(&self) -> bool {
-        self.0.on_disk()
-    }
-
-    fn take(&mut self, py: Python<'_>, most: usize, min_count: u64) -> PyResult<PyCounts> {
+    fn take(&mut self, py: Python<'_>, most: Option<usize>, min_count: u64) -> PyResult<PyCounts> {
         Ok(PyCounts(py.detach(|| self.0.take(most, min_count))?))
     }
 }

@@ -1,11 +1,11 @@
 //! `Counts` in Python: pretokens with their counts.
 
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyType};
+use pyo3::types::PyBytes;
 
+use super::interruptible;
 use super::model::PyModel;
-use crate::count::{Counts, ParquetEncoder};
+use crate::count::Counts;
 
 #[pyclass(frozen, eq, name = "Counts", module = "tokengraft._core")]
 #[derive(PartialEq, Eq)]
@@ -41,34 +41,22 @@ impl PyCounts {
         (PyBytes::new(py, bytes), column(&mut offsets), column(&mut counts))
     }
 
-    /// For pickling: the type and its arguments.
-    #[allow(clippy::type_complexity)]
-    fn __reduce__<'py>(
-        slf: &Bound<'py, Self>,
-    ) -> (Bound<'py, PyType>, (Bound<'py, PyBytes>, Bound<'py, PyBytes>, Bound<'py, PyBytes>)) {
-        (slf.get_type(), slf.get().columns(slf.py()))
-    }
-
     fn plus(&self, py: Python<'_>, other: &Self) -> PyResult<Self> {
-        Ok(Self(py.detach(|| self.0.plus(&other.0))?))
+        Ok(Self(interruptible(py, |stop| self.0.plus(&other.0, stop))?))
     }
 
     /// In `n` parts, by a hash of the pretokens.
-    fn split(&self, py: Python<'_>, n: usize) -> Vec<Self> {
-        py.detach(|| self.0.split(n)).into_iter().map(Self).collect()
+    fn split(&self, py: Python<'_>, n: usize) -> PyResult<Vec<Self>> {
+        Ok(interruptible(py, |stop| self.0.split(n, stop))?.into_iter().map(Self).collect())
     }
 
     fn scaled(&self, py: Python<'_>, numerator: u64, denominator: u64) -> PyResult<Self> {
-        Ok(Self(py.detach(|| self.0.scaled(numerator, denominator))?))
-    }
-
-    fn frequent(&self, py: Python<'_>, min_count: u64) -> Self {
-        Self(py.detach(|| self.0.frequent(min_count)))
+        Ok(Self(interruptible(py, |stop| self.0.scaled(numerator, denominator, stop))?))
     }
 
     #[pyo3(signature = (first=false))]
-    fn characters(&self, py: Python<'_>, first: bool) -> Vec<(char, u64)> {
-        py.detach(|| self.0.characters(first))
+    fn characters(&self, py: Python<'_>, first: bool) -> PyResult<Vec<(char, u64)>> {
+        interruptible(py, |stop| self.0.characters(first, stop))
     }
 
     /// The most frequent pretokens, no more than the first `longest` bytes of each.
@@ -90,19 +78,19 @@ impl PyCounts {
         model: &PyModel,
         by_merges: bool,
     ) -> PyResult<Vec<(Bound<'py, PyBytes>, u64)>> {
-        let lost = py.detach(|| model.0.lost_counts(&self.0, by_merges))?;
+        let lost = interruptible(py, |stop| model.0.lost_counts(&self.0, by_merges, stop))?;
         Ok(lost.into_iter().map(|(text, count)| (PyBytes::new(py, &text), count)).collect())
     }
 
     /// How often each token of a model occurs in the encoded pretokens, by ascending id.
     #[pyo3(signature = (model, *, by_merges, uses))]
     fn tokens(&self, py: Python<'_>, model: &PyModel, by_merges: bool, uses: bool) -> PyResult<Vec<(u32, u64)>> {
-        Ok(py.detach(|| model.0.token_counts(&self.0, by_merges, uses))?)
+        interruptible(py, |stop| model.0.token_counts(&self.0, by_merges, uses, stop))
     }
 
     /// The pretokens that two models encode to different tokens, in order.
     fn changed(&self, py: Python<'_>, before: &PyModel, after: &PyModel) -> PyResult<Self> {
-        let places = py.detach(|| before.0.changed_pretokens(&after.0, &self.0))?;
+        let places = interruptible(py, |stop| before.0.changed_pretokens(&after.0, &self.0, stop))?;
         Ok(Self(self.0.at(&places)))
     }
 
@@ -116,31 +104,10 @@ impl PyCounts {
         new_tokens: Vec<(u32, u32)>,
     ) -> PyResult<Vec<(u32, u32, i64)>> {
         let bpe = model.0.bpe()?;
-        Ok(py.detach(|| bpe.growth(&self.0, first_rank, &new_tokens))?)
+        interruptible(py, |stop| bpe.growth(&self.0, first_rank, &new_tokens, stop))
     }
 }
 
 fn words(bytes: &[u8]) -> Vec<u64> {
     bytes.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_le_bytes)).collect()
-}
-
-#[pyclass(name = "ParquetEncoder", module = "tokengraft._core")]
-pub(super) struct PyParquetEncoder(Option<ParquetEncoder>);
-
-#[pymethods]
-impl PyParquetEncoder {
-    #[new]
-    fn new(key: &str, text: &str) -> PyResult<Self> {
-        Ok(Self(Some(ParquetEncoder::new(key, text)?)))
-    }
-
-    fn rows<'py>(&mut self, py: Python<'py>, counts: &PyCounts) -> PyResult<Bound<'py, PyBytes>> {
-        let encoder = self.0.as_mut().ok_or_else(|| PyValueError::new_err("the file is finished"))?;
-        Ok(PyBytes::new(py, &py.detach(|| encoder.rows(&counts.0))?))
-    }
-
-    fn finish<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        let encoder = self.0.take().ok_or_else(|| PyValueError::new_err("the file is finished"))?;
-        Ok(PyBytes::new(py, &encoder.finish()?))
-    }
 }

@@ -3,13 +3,14 @@
 use pyo3::prelude::*;
 
 use super::counts::PyCounts;
+use super::interruptible;
 use super::model::PyModel;
 use super::pipeline::PyRules;
 use crate::bpe::Bpe;
 use crate::count::Counts;
-use crate::error::Error;
+use crate::learn::{self, pairs_of, Callbacks, Learned, LearnedPieces, MaxShare, ScriptFilter, Task, Texts};
 use crate::pretokenize::PieceRules;
-use crate::train::{self, pairs_of, Callbacks, Learned, LearnedPieces, MaxShare, ScriptFilter, Task, Texts};
+use crate::stop::Stop;
 
 /// A learned merge: left and right token, how often the pair occurred, and whether it makes a new token.
 type PyMerge = (String, String, u64, bool);
@@ -19,7 +20,7 @@ type PyRefused = (String, String, u64, usize);
 type PyParallel<'py> = (Vec<Bound<'py, PyCounts>>, Bound<'py, PyCounts>);
 
 /// Continued training. `allow` is asked about every new token, and `progress` is called with the number of tokens
-/// learned; Ctrl-C is checked in every phase.
+/// learned.
 ///
 /// Returns the merges, the pairs that were refused, and the index of the language of every merge.
 #[pyfunction]
@@ -56,13 +57,14 @@ pub(super) fn extend(
         max_share: MaxShare { numerator: max_share.0, denominator: max_share.1 },
         preserved: preserved.as_ref().map(|counts| &counts.get().0),
     };
-    let mut callbacks = PyCallbacks { allow, progress, failure: None };
     let bpe = model.0.bpe()?;
-    let learned = py.detach(|| Learned::new(bpe, &texts, &task, &mut callbacks));
-    if let Some(failure) = callbacks.failure {
-        return Err(failure);
-    }
-    Ok(as_strings(bpe, &learned?))
+    let mut failure = None;
+    let learned = interruptible(py, |stop| {
+        let (allow, progress) = (allow.as_ref(), progress.as_ref());
+        let mut callbacks = PyCallbacks { allow, progress, failure: &mut failure, stop };
+        Learned::new(bpe, &texts, &task, &mut callbacks, stop)
+    });
+    failure.map_or_else(|| Ok(as_strings(bpe, &learned?)), Err)
 }
 
 /// A token that was learned for a model without merges: left and right text, how often they were neighbours, and the
@@ -107,12 +109,14 @@ pub(super) fn extend_pieces(
         max_candidates: 0,
     };
     let preserved = preserved.as_ref().map(|counts| &counts.get().0);
-    let mut callbacks = PyCallbacks { allow, progress, failure: None };
     let (model, counts) = (&model.0, &counts.0);
-    let learned = py.detach(|| LearnedPieces::new(model, counts, preserved, &given, &task, &mut callbacks));
-    if let Some(failure) = callbacks.failure {
-        return Err(failure);
-    }
+    let mut failure = None;
+    let learned = interruptible(py, |stop| {
+        let (allow, progress) = (allow.as_ref(), progress.as_ref());
+        let mut callbacks = PyCallbacks { allow, progress, failure: &mut failure, stop };
+        LearnedPieces::new(model, counts, preserved, &given, &task, &mut callbacks, stop)
+    });
+    failure.map_or(Ok(()), Err)?;
     let LearnedPieces { given, learned, refused } = learned?;
     let learned = learned.into_iter().map(|piece| (piece.left, piece.right, piece.count, piece.score));
     let refused = refused.into_iter().map(|pair| (pair.left, pair.right, pair.count, pair.after));
@@ -142,61 +146,51 @@ fn as_strings(bpe: &Bpe, learned: &Learned) -> (Vec<PyMerge>, Vec<PyRefused>, Ve
 /// The pairs of neighbouring tokens in the segmentation of counted pretokens, sorted.
 #[pyfunction]
 pub(super) fn pairs(py: Python<'_>, model: &PyModel, counts: &PyCounts) -> PyResult<Vec<(String, String)>> {
-    let mut callbacks = PyCallbacks { allow: None, progress: None, failure: None };
     let bpe = model.0.bpe()?;
-    let pairs = py.detach(|| pairs_of(bpe, &counts.0, &mut callbacks));
-    if let Some(failure) = callbacks.failure {
-        return Err(failure);
-    }
+    let pairs = interruptible(py, |stop| pairs_of(bpe, &counts.0, stop))?;
     let string = |token: u32| bpe.string(token).to_string();
-    Ok(pairs?.into_iter().map(|(left, right)| (string(left), string(right))).collect())
+    Ok(pairs.into_iter().map(|(left, right)| (string(left), string(right))).collect())
 }
 
 /// The long and the short name of every script that some character has, sorted.
 #[pyfunction]
 pub(super) fn script_properties(py: Python<'_>) -> Vec<(&'static str, &'static str)> {
-    py.detach(crate::train::script_properties)
+    py.detach(crate::learn::script_properties)
 }
 
 /// The characters of a string that belong to some scripts, by their long names.
 #[pyfunction]
 pub(super) fn of_scripts(py: Python<'_>, characters: &str, scripts: Vec<String>) -> String {
-    py.detach(|| train::of_scripts(characters, &scripts))
+    py.detach(|| learn::of_scripts(characters, &scripts))
 }
 
-/// Asks a Python function about tokens, and Python whether the user pressed Ctrl-C.
-struct PyCallbacks {
-    allow: Option<Py<PyAny>>,
-    /// Called with the number of tokens learned.
-    progress: Option<Py<PyAny>>,
-    /// The exception that was raised. After it, every token is refused.
-    failure: Option<PyErr>,
+/// Asks Python functions about tokens, and tells them how many are learned.
+struct PyCallbacks<'c> {
+    allow: Option<&'c Py<PyAny>>,
+    progress: Option<&'c Py<PyAny>>,
+    /// The exception that one of them raised: then the work is stopped.
+    failure: &'c mut Option<PyErr>,
+    stop: &'c Stop,
 }
 
-impl Callbacks for PyCallbacks {
-    fn allow(&mut self, token: &str) -> bool {
-        let Some(allow) = &self.allow else { return true };
-        let answer = || Python::attach(|py| allow.call1(py, (token,))?.extract(py));
-        self.failure.is_none()
-            && answer().unwrap_or_else(|error| {
-                self.failure = Some(error);
-                false
-            })
-    }
-
-    fn check_interrupt(&mut self) -> Result<(), Error> {
-        if self.failure.is_none() {
-            self.failure = Python::attach(|py| py.check_signals()).err();
-        }
+impl PyCallbacks<'_> {
+    /// The result of a call, unless it or an earlier one failed.
+    fn call<T>(&mut self, call: impl FnOnce(Python<'_>) -> PyResult<T>) -> Option<T> {
         if self.failure.is_some() {
-            return Err(Error::Stopped);
+            return None;
         }
-        Ok(())
+        Python::attach(call).inspect_err(|_| self.stop.ask()).map_err(|error| *self.failure = Some(error)).ok()
+    }
+}
+
+impl Callbacks for PyCallbacks<'_> {
+    fn allow(&mut self, token: &str) -> bool {
+        self.allow.is_none_or(|allow| self.call(|py| allow.call1(py, (token,))?.extract(py)).unwrap_or(false))
     }
 
     fn learned(&mut self, tokens: usize) {
-        if let (Some(progress), None) = (&self.progress, &self.failure) {
-            self.failure = Python::attach(|py| progress.call1(py, (tokens,))).err();
+        if let Some(progress) = self.progress {
+            self.call(|py| progress.call1(py, (tokens,)));
         }
     }
 }

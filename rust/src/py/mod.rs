@@ -5,16 +5,19 @@ mod counts;
 mod extend;
 mod model;
 mod pipeline;
-mod read;
-mod rows;
 mod segment;
 mod vocabulary;
+
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyType};
 
-use crate::error::Error;
+use crate::error::{Error, Result};
+use crate::stop::Stop;
 
 impl From<Error> for PyErr {
     /// The class of `tokengraft.errors` that the error belongs to, with its hint.
@@ -26,7 +29,7 @@ impl From<Error> for PyErr {
             | Error::NotText
             | Error::BadCounts { .. }
             | Error::TooMany { .. } => "CountsError",
-            Error::Spill { .. } | Error::Parquet { .. } => "OutputError",
+            Error::Spill { .. } => "OutputError",
             _ => "InvalidTokenizerError",
         };
         Python::attach(|py| {
@@ -41,6 +44,33 @@ impl From<Error> for PyErr {
     }
 }
 
+/// The result of a long operation. It runs on another thread, because Python handles signals on this one alone: if the
+/// handler of a signal raises, the operation is stopped.
+fn interruptible<T: Send>(py: Python<'_>, operation: impl FnOnce(&Stop) -> Result<T> + Send) -> PyResult<T> {
+    const LOOK_EVERY: Duration = Duration::from_millis(50);
+    let (stop, mut raised) = (Stop::default(), None);
+    let result = py.detach(|| {
+        thread::scope(|scope| {
+            let (sender, receiver) = mpsc::channel();
+            let stop = &stop;
+            // The receiver waits for the result, and is there.
+            scope.spawn(move || sender.send(operation(stop)).unwrap_or_default());
+            loop {
+                match receiver.recv_timeout(LOOK_EVERY) {
+                    Ok(result) => return result,
+                    Err(RecvTimeoutError::Disconnected) => return Err(Error::Stopped), // a panic, which goes on here
+                    Err(RecvTimeoutError::Timeout) if raised.is_none() => {
+                        raised = Python::attach(|py| py.check_signals()).err();
+                        raised.iter().for_each(|_| stop.ask());
+                    }
+                    Err(RecvTimeoutError::Timeout) => {}
+                }
+            }
+        })
+    });
+    raised.map_or_else(|| Ok(result?), Err)
+}
+
 /// `tokengraft._core`.
 #[pymodule(name = "_core")]
 fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -49,11 +79,8 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<model::PyRemaining>()?;
     module.add_class::<counter::PyCounter>()?;
     module.add_class::<counts::PyCounts>()?;
-    module.add_class::<counts::PyParquetEncoder>()?;
     module.add_class::<pipeline::PyCutter>()?;
     module.add_class::<counter::PyRows>()?;
-    module.add_class::<read::PyFileReader>()?;
-    module.add_class::<read::PyPart>()?;
     module.add_class::<segment::PySegmenter>()?;
     module.add_class::<vocabulary::PyVocabulary>()?;
     module.add_function(wrap_pyfunction!(counter::documents, module)?)?;
@@ -63,7 +90,6 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(extend::script_properties, module)?)?;
     module.add_function(wrap_pyfunction!(extend::of_scripts, module)?)?;
     module.add_function(wrap_pyfunction!(pipeline::scripts, module)?)?;
-    module.add_function(wrap_pyfunction!(rows::bf16_means, module)?)?;
     module.add_function(wrap_pyfunction!(segment::edit_distances, module)?)?;
     module.add_function(wrap_pyfunction!(segment::text_size, module)?)?;
     module.add_class::<pipeline::PyUpstream>()?;

@@ -52,33 +52,14 @@ impl PyModel {
         Self(Arc::new(Model::WordPiece(py.detach(|| WordPiece::new(vocabulary, unk_token, max_characters)))))
     }
 
-    /// The characters between which text may be cut; None where all may.
-    #[getter]
-    fn cut_between(&self, py: Python<'_>) -> PyResult<Option<String>> {
-        let bpe = self.0.bpe()?;
-        Ok(py.detach(|| bpe.cut_between().map(String::from_iter)))
-    }
-
-    #[getter]
-    fn spells_every_character(&self, py: Python<'_>) -> bool {
-        py.detach(|| self.0.spells_every_character())
-    }
-
-    #[getter]
-    fn drops_unknown(&self) -> bool {
-        self.0.bpe().is_ok_and(Bpe::drops_unknown)
-    }
-
-    fn encode(&self, pretoken: &str) -> PyResult<Vec<u32>> {
-        Ok(self.0.encode(pretoken)?)
+    /// The ids of a pretoken; `by_merges` turns merge skipping off.
+    #[pyo3(signature = (pretoken, *, by_merges=false))]
+    fn encode(&self, pretoken: &str, by_merges: bool) -> PyResult<Vec<u32>> {
+        Ok(if by_merges { self.0.encode_by_merges(pretoken) } else { self.0.encode(pretoken) }?)
     }
 
     fn encode_token(&self, string: &str) -> PyResult<Vec<u32>> {
         Ok(self.0.encode_token(string)?)
-    }
-
-    fn encode_by_merges(&self, pretoken: &str) -> PyResult<Vec<u32>> {
-        Ok(self.0.encode_by_merges(pretoken)?)
     }
 
     /// The two parts of every merged token, atomic tokens, and unreachable tokens; each by ascending id.

@@ -44,11 +44,6 @@ impl PyPipeline {
             .collect()
     }
 
-    /// The ids of a text, without special tokens.
-    fn encode(&self, py: Python<'_>, model: &PyModel, text: &str) -> PyResult<Vec<u32>> {
-        Ok(py.detach(|| self.0.encode(&model.0, text))?)
-    }
-
     /// The ids of each text, without special tokens.
     fn encode_batch(&self, py: Python<'_>, model: &PyModel, texts: Vec<String>) -> PyResult<Vec<Vec<u32>>> {
         Ok(py.detach(|| self.0.encode_batch(&model.0, &texts))?)
@@ -98,9 +93,12 @@ impl PyCutter {
         Ok(Self(Arc::new(Cutter::new(bpe, rules.into(), &added.into_iter().collect()))))
     }
 
-    /// The pairs of characters that the rules would keep apart and some token joins.
-    fn joined(&self) -> Vec<String> {
-        self.0.joined().into_iter().map(|(left, right)| String::from_iter([left, right])).collect()
+    /// The pairs of characters that the rules would keep apart and some token joins; and the characters that may stand
+    /// beside a cut, None where all may.
+    fn limits(&self) -> (Vec<String>, Option<String>) {
+        let (joined, between) = self.0.limits();
+        let joined = joined.into_iter().map(|(left, right)| String::from_iter([left, right]));
+        (joined.collect(), between.map(String::from_iter))
     }
 }
 

@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::types::PyBytes;
 
+use super::interruptible;
 use super::model::PyModel;
 use super::pipeline::PyCutter;
 use crate::bpe::Alphabet;
@@ -34,9 +35,9 @@ impl PySegmenter {
     /// Ids of 32 bits, the number of tokens of each document as 64 bits, pretokens, and tokens without merge skipping.
     fn segment<'py>(&self, py: Python<'py>, documents: Vec<PyBackedStr>) -> PyResult<PySegmented<'py>> {
         let model = self.model.get();
-        let done = py.detach(|| {
+        let done = interruptible(py, |stop| {
             let texts: Vec<&str> = documents.iter().map(|document| &**document).collect();
-            self.segmenter.lock().unwrap_or_else(PoisonError::into_inner).segment(&model.0, &texts)
+            self.segmenter.lock().unwrap_or_else(PoisonError::into_inner).segment(&model.0, &texts, stop)
         })?;
         let ids = words(py, done.ids.len() * 4, done.ids.iter().flat_map(|id| id.to_ne_bytes()))?;
         let lengths = words(py, done.lengths.len() * 8, done.lengths.iter().flat_map(|length| length.to_ne_bytes()))?;
@@ -64,10 +65,10 @@ pub(super) fn edit_distances<'py>(
     let places = |bytes: &[u8]| -> Vec<usize> {
         bytes.chunks_exact(8).map(|word| native(word, u64::from_ne_bytes) as usize).collect()
     };
-    let edits = py.detach(|| {
+    let edits = interruptible(py, |stop| {
         let (ours, theirs) = ((numbers(ours.0), places(ours.1)), (numbers(theirs.0), places(theirs.1)));
-        crate::segment::edit_distances((&ours.0, &ours.1), (&theirs.0, &theirs.1), longest)
-    });
+        crate::segment::edit_distances((&ours.0, &ours.1), (&theirs.0, &theirs.1), longest, stop)
+    })?;
     let edits = edits.iter().map(|edits| edits.map_or(-1, |edits| edits as i64));
     words(py, edits.len() * 8, edits.flat_map(i64::to_ne_bytes))
 }

@@ -4,7 +4,6 @@
 
 mod hash;
 mod read;
-mod scan;
 mod write;
 
 #[cfg(feature = "python")]

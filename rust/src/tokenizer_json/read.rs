@@ -1,12 +1,17 @@
-//! Reads `model.vocab` and `model.merges` in one pass over the bytes of a `tokenizer.json`.
+//! Reads `model.vocab` and `model.merges` from the bytes of a `tokenizer.json`.
 //!
-//! The rest of the file is not read here. It is given back as JSON text with an empty vocabulary and no merges, and the
-//! file is valid where that text is. In doubt, there is no result: for a key that is escaped or listed twice, an id that
-//! is not a whole number, half of a surrogate pair, a merge that names no token.
+//! The rest of the file is given back as JSON text with an empty vocabulary and no merges. In doubt, there is no result:
+//! for a key of the file or the model that is escaped or listed twice, an id that is not a whole number, half of a
+//! surrogate pair, a merge that names no token.
 
+use std::fmt;
+use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::scan::Scanner;
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::from_str;
+use serde_json::value::RawValue;
+
 use crate::bpe::{TokenList, Tokens, Vocabulary};
 
 /// The parts of a file.
@@ -22,83 +27,25 @@ pub(crate) struct Read {
 /// The parts of a `tokenizer.json`; None in doubt.
 pub(crate) fn read(raw: &[u8]) -> Option<Read> {
     let text = simdutf8::basic::from_utf8(raw).ok()?;
-    let (vocab, merges) = model_spans(text)?;
-    let tokens = read_vocab(&mut Scanner::new(text, vocab.start))?;
-    let (merges_as_text, pairs) = read_merges(&mut Scanner::new(text, merges.start), &tokens)?;
+    let file: Members<&str, &RawValue> = from_str(text).ok()?;
+    let model: Members<&str, &RawValue> = from_str(file.only("model")?).ok()?;
+    let (vocab, merges) = (model.only("vocab")?, model.only("merges")?);
+    let mut list = TokenList::default();
+    from_str::<Members<String, u32>>(vocab).ok()?.0.iter().for_each(|(string, id)| list.push(string, *id));
+    let tokens = list.tokens().ok().filter(|tokens| tokens.len() > 0)?;
+    let listed = from_str::<Vec<(String, String)>>(merges);
+    let merges_as_text = listed.is_err();
+    let pairs: Option<Vec<(u32, u32)>> = match listed {
+        Ok(pairs) => pairs.iter().map(|(left, right)| Some((tokens.index(left)?, tokens.index(right)?))).collect(),
+        Err(_) => from_str::<Vec<String>>(merges).ok()?.iter().map(|text| text_pair(text, &tokens)).collect(),
+    };
+    let (vocab, merges) = (span(text, vocab), span(text, merges));
     let rest = match vocab.start < merges.start {
         true => [&text[..vocab.start], "{}", &text[vocab.end..merges.start], "[]", &text[merges.end..]],
         false => [&text[..merges.start], "[]", &text[merges.end..vocab.start], "{}", &text[vocab.end..]],
     };
-    Some(Read { rest: rest.concat().into_bytes(), merges_as_text, vocabulary: Vocabulary::new(tokens, pairs) })
-}
-
-/// Where the values of `model.vocab` and `model.merges` are.
-fn model_spans(text: &str) -> Option<(Range<usize>, Range<usize>)> {
-    let (mut scanner, mut model) = (Scanner::new(text, 0), None);
-    members(&mut scanner, |scanner, key| {
-        if key != "model" {
-            return scanner.skip_value();
-        }
-        let (mut vocab, mut merges) = (None, None);
-        members(scanner, |scanner, key| {
-            scanner.next()?;
-            let start = scanner.at;
-            scanner.skip_value()?;
-            match key {
-                "vocab" => once(&mut vocab, start..scanner.at),
-                "merges" => once(&mut merges, start..scanner.at),
-                _ => Some(()),
-            }
-        })?;
-        once(&mut model, (vocab?, merges?))
-    })?;
-    model.filter(|_| scanner.is_at_end())
-}
-
-/// Calls `member` at the value of each member of an object, with its key. None for a key with escapes.
-fn members<'a>(
-    scanner: &mut Scanner<'a>,
-    mut member: impl FnMut(&mut Scanner<'a>, &'a str) -> Option<()>,
-) -> Option<()> {
-    scanner.take(b'{')?;
-    scanner.elements(b'}', |scanner| {
-        let (key, has_escapes) = scanner.raw_string()?;
-        scanner.take(b':')?;
-        member(scanner, key).filter(|()| !has_escapes)
-    })
-}
-
-/// Sets a value; None if it was set before.
-fn once<T>(place: &mut Option<T>, value: T) -> Option<()> {
-    place.replace(value).is_none().then_some(())
-}
-
-fn read_vocab(scanner: &mut Scanner) -> Option<Tokens> {
-    let mut list = TokenList::default();
-    scanner.take(b'{')?;
-    scanner.elements(b'}', |scanner| {
-        list.push_string(|text| scanner.push_string(text))?;
-        scanner.take(b':')?;
-        list.push_id(scanner.number()?);
-        Some(())
-    })?;
-    list.tokens().ok().filter(|tokens| tokens.len() > 0)
-}
-
-/// Whether merges are listed as text, and the pairs.
-fn read_merges(scanner: &mut Scanner, tokens: &Tokens) -> Option<(bool, Vec<(u32, u32)>)> {
-    let (mut pairs, mut buffer) = (Vec::new(), String::new());
-    scanner.take(b'[')?;
-    let as_text = scanner.next()? == b'"';
-    scanner.elements(b']', |scanner| {
-        let pair = match as_text {
-            true => text_pair(scanner.string(&mut buffer)?, tokens),
-            false => listed_pair(scanner, tokens, &mut buffer),
-        };
-        pairs.push(pair?);
-        Some(())
-    })?;
-    Some((as_text, pairs))
+    let rest = rest.concat().into_bytes();
+    Some(Read { rest, merges_as_text, vocabulary: Vocabulary::new(tokens, pairs?) })
 }
 
 /// A merge as text: two tokens with one space between them. Loaders skip what begins like a comment.
@@ -108,13 +55,45 @@ fn text_pair(text: &str, tokens: &Tokens) -> Option<(u32, u32)> {
     is_plain.then_some((tokens.index(left)?, tokens.index(right)?))
 }
 
-fn listed_pair(scanner: &mut Scanner, tokens: &Tokens, buffer: &mut String) -> Option<(u32, u32)> {
-    scanner.take(b'[')?;
-    let left = tokens.index(scanner.string(buffer)?)?;
-    scanner.take(b',')?;
-    let right = tokens.index(scanner.string(buffer)?)?;
-    scanner.take(b']')?;
-    Some((left, right))
+/// Where a part of a text is.
+fn span(text: &str, part: &str) -> Range<usize> {
+    let start = part.as_ptr() as usize - text.as_ptr() as usize;
+    start..start + part.len()
+}
+
+/// The members of an object, in order.
+struct Members<K, V>(Vec<(K, V)>);
+
+impl<'a> Members<&str, &'a RawValue> {
+    /// The text of the value of a key that is listed once.
+    fn only(&self, key: &str) -> Option<&'a str> {
+        let mut values = self.0.iter().filter(|member| member.0 == key);
+        values.next().filter(|_| values.next().is_none()).map(|member| member.1.get())
+    }
+}
+
+impl<'de, K: Deserialize<'de>, V: Deserialize<'de>> Deserialize<'de> for Members<K, V> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(MembersVisitor(PhantomData))
+    }
+}
+
+struct MembersVisitor<K, V>(PhantomData<(K, V)>);
+
+impl<'de, K: Deserialize<'de>, V: Deserialize<'de>> Visitor<'de> for MembersVisitor<K, V> {
+    type Value = Members<K, V>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut members = Vec::new();
+        while let Some(member) = map.next_entry()? {
+            members.push(member);
+        }
+        Ok(Members(members))
+    }
 }
 
 #[cfg(test)]

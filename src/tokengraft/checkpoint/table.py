@@ -17,7 +17,6 @@ from typing import Any, BinaryIO, get_args
 
 import numpy as np
 
-from tokengraft import _core
 from tokengraft.checkpoint.byte_ranges import copy_bytes, raise_if, share_or_copy
 from tokengraft.checkpoint.compare_files import ByteComparison, comparisons
 from tokengraft.checkpoint.layout import PER_LAYER, Checkpoint, VocabTensor, Vocabulary
@@ -31,7 +30,6 @@ from tokengraft.checkpoint.rows import (
     NewTokens,
     TableInfo,
     Unused,
-    fvt,
     init_name,
     rows_by,
 )
@@ -230,10 +228,6 @@ class _NewTable:
         pieces = [source if isinstance(source, tuple) else () for source in sources]
         wanted, places = np.unique(np.array([row for rows in pieces for row in rows], np.int64), return_inverse=True)
         dtype, width, counts = self.info.dtype, self.info.width, [*map(len, pieces)]
-        if self.initialiser is fvt and dtype == "BF16" and width > 1 and all(pieces):
-            # The most frequent case, several times as fast in the core.
-            means = _core.bf16_means(self.old(wanted).tobytes(), width, counts, places.tolist())
-            return np.frombuffer(means, np.uint8).reshape(len(pieces), self.info.row_bytes)
         values = widen(self.old(wanted), dtype).reshape(len(wanted), width)
         tokens = NewTokens(ids, np.array(counts, np.int64), places, values, wanted)
         rows = narrow(rows_by(self.initialiser, tokens, self.old_table), dtype)

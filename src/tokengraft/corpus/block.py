@@ -35,7 +35,7 @@ class Cut:
     enough: int | None = None
     """Bytes of text that are needed. No more are read of a document that cannot be cut."""
     counter: _core.Counter | None = None
-    """The counter that ``last`` belongs to: with it, the core reads and cuts files itself."""
+    """The counter that ``last`` belongs to."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Block:
     """A few megabytes of a corpus, in a form that the core reads."""
 
     form: Literal["text", "lines", "documents", "jsonl"]
-    data: bytes | _core.Part
+    data: bytes
     name: str
     """That of the input."""
     offsets: bytes = b""

@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 from tokengraft import _core
 from tokengraft.corpus.block import Block, Cut, FileRange, Input, parquet_blocks, words
-from tokengraft.corpus.files import HEAD, CorpusFile, LocalFile, reporting, require_utf8
+from tokengraft.corpus.files import HEAD, CorpusFile, reporting, require_utf8
 from tokengraft.corpus.options import Format, ReadOptions
 from tokengraft.errors import CorpusError
 
@@ -40,7 +40,7 @@ def in_pieces(blocks: Iterable[Block], counter: _core.Counter) -> Iterator[Block
             if block.form != "text":
                 yield block
                 continue
-            rest += bytes(block.data)
+            rest += block.data
             last = replace(last, progress=last.progress + block.progress) if last else replace(block, data=b"")
             if ends := counter.piece_ends(rest):
                 yield replace(last, data=rest[: ends[-1]], offsets=words([0, *ends]))
@@ -57,21 +57,14 @@ def file_blocks(
     file: CorpusFile, file_format: Format, compression: str | None, read_options: ReadOptions, cut: Cut
 ) -> Iterator[Block]:
     """The blocks of a file. Its format is text or JSON lines, or it is a compressed or piped Parquet file."""
-    can_cut = cut.counter or _form(file_format, read_options) != "text"
-    in_core = not compression and file_format != "parquet" and can_cut
-    with file.reporting():
-        if isinstance(file, LocalFile) and in_core and cut.enough is None and file.is_regular:
-            require_utf8(file.name, file.read_at(0, HEAD), as_given=read_options.format is not None)
-            yield from _core_blocks(file, file_format, read_options, cut)
-            return
-        with file.open() as raw:
-            stream: Any = raw
-            if compression:
-                import pyarrow as pa
+    with file.reporting(), file.open() as raw:
+        stream: Any = raw
+        if compression:
+            import pyarrow as pa
 
-                stream = pa.CompressedInputStream(pa.PythonFile(raw, "r"), compression)
-            tell = raw.tell if raw.seekable() else lambda: 0  # a pipe has no position
-            yield from _stream_blocks(stream, file.name, tell, file_format, read_options, cut)
+            stream = pa.CompressedInputStream(pa.PythonFile(raw, "r"), compression)
+        tell = raw.tell if raw.seekable() else lambda: 0  # a pipe has no position
+        yield from _stream_blocks(stream, file.name, tell, file_format, read_options, cut)
 
 
 def standard_input_blocks(read_options: ReadOptions, cut: Cut) -> Iterator[Block]:
@@ -88,19 +81,6 @@ def standard_input_blocks(read_options: ReadOptions, cut: Cut) -> Iterator[Block
 def _form(file_format: Format, read_options: ReadOptions) -> Literal["text", "lines", "jsonl"]:
     """The form of the blocks of a text file."""
     return "jsonl" if file_format == "jsonl" else "lines" if read_options.documents == "lines" else "text"
-
-
-def _core_blocks(file: LocalFile, file_format: Format, read_options: ReadOptions, cut: Cut) -> Iterator[Block]:
-    """The same blocks as those of `_stream_blocks`, read by the core."""
-    reader, form = _core.FileReader(file.path, BLOCK), _form(file_format, read_options)
-    field, line, at_start, done = read_options.text_field, 1, True, 0
-    while part := reader.next(cut.counter if form == "text" else None, cut.longest):
-        progress = reader.position - done
-        yield Block(form, part, file.name, field=field, at_start=at_start, first=line, progress=progress)
-        line += part.newlines() if form != "text" else 0
-        at_start, done = False, reader.position
-    if cut.longest is not None and reader.pending:
-        raise too_long(file.name, reader.pending, cut)
 
 
 def _stream_blocks(

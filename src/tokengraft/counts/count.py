@@ -17,6 +17,7 @@ from tokengraft.corpus.options import ReadOptions, Totals
 from tokengraft.counts.pretoken_counts import (
     EVERYTHING,
     PretokenCounts,
+    chosen_rows,
     open_counts,
     split_counts,
     whole_weights,
@@ -137,7 +138,11 @@ def count(
 
     with engine_kept(count_options):
         total = reduce(add, weighted())
-    return replace(total, table=total.table.frequent(count_options.min_count), min_count=count_options.min_count)
+    import numpy as np
+
+    numbers = np.frombuffer(total.table.columns()[2], "<u8")
+    table = chosen_rows(total.table, numbers >= count_options.min_count)
+    return replace(total, table=table, min_count=count_options.min_count)
 
 
 def _weighted_items(corpus: Corpus) -> list[Corpus]:
@@ -178,8 +183,9 @@ def count_with_hold_out(
     """
     job = CountJob.of(tokenizer, read_options, count_options, hold_out)
     with counted(job, corpus, progress) as (metadata, counter):
-        held_out = tuple(counter.held_out())
-        documents = sum(at_start for _, at_start, _ in counter.hold_out_share())
+        share = counter.hold_out_share()
+        held_out = tuple(text for text, at_start, inside in share if at_start or inside)
+        documents = sum(at_start for _, at_start, _ in share)
         counts = replace(metadata, table=counter.finish().take(EVERYTHING, count_options.min_count))
         return HeldOutCounts(counts, held_out, documents)
 

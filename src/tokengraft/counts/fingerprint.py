@@ -36,14 +36,15 @@ class Fingerprint:
         """The fingerprint of a tokenizer, for SentencePiece types under some rules."""
         added = {t.content: _flags(t.single_word, t.lstrip, t.rstrip, t.normalized) for t in tokenizer.added}
         cut = (rules or piece_rules(tokenizer)) if may_be_cut(tokenizer) else None
+        joined, between = cutter(tokenizer, cut).limits() if cut else ([], None)
         return cls(
             kind=tokenizer.kind,
             normalizer=_canonical(tokenizer.document.get("normalizer")),
             pre_tokenizer=_canonical(tokenizer.document.get("pre_tokenizer")),
             added=tuple(sorted(added.items())),
             rules=cut,
-            joined=frozenset(cutter(tokenizer, cut).joined()) if cut else frozenset(),
-            between=tokenizer.core_model.cut_between if cut else None,
+            joined=frozenset(joined),
+            between=between,
         )
 
     def as_dict(self) -> dict[str, Any]:

@@ -4,6 +4,7 @@ The file has two columns, `pretoken` (bytes) and `count`, in the order of the by
 occurrences of added tokens and the fingerprint of the pipeline are in its metadata, as JSON under `tokengraft`.
 """
 
+import copyreg
 import json
 import os
 import re
@@ -12,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from math import gcd, lcm
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tokengraft import _core
 from tokengraft.corpus.block import binary_buffers
@@ -27,10 +28,15 @@ from tokengraft.representation import FrozenDict, Table, quoted, shown
 from tokengraft.tokenizer.kind import SPACE
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
 METADATA = b"tokengraft"
 ROWS = 1 << 20
 EVERYTHING = 2**63 - 1
 NO_ROWS = _core.Counts(b"", bytes(8), b"")
+copyreg.pickle(_core.Counts, lambda table: (_core.Counts, table.columns()))
 LARGEST_WEIGHT = 10**15
 """Weights are below it."""
 TOP_SHOWN = 3
@@ -224,6 +230,17 @@ def whole_ratio(ratios: Sequence[Fraction]) -> list[int]:
     return [number // gcd(*whole) for number in whole]
 
 
+def chosen_rows(table: _core.Counts, mask: "npt.NDArray[np.bool_]") -> _core.Counts:
+    """The rows of a table for which a mask is true."""
+    import numpy as np
+
+    data, offsets, numbers = table.columns()
+    lengths = np.diff(np.frombuffer(offsets, "<u8"))
+    kept = np.frombuffer(data, np.uint8)[np.repeat(mask, lengths.astype(np.int64))]
+    ends = np.cumsum(lengths[mask], dtype="<u8")
+    return _core.Counts(kept.tobytes(), bytes(8) + ends.tobytes(), np.frombuffer(numbers, "<u8")[mask].tobytes())
+
+
 def write_counts(tables: Iterable[_core.Counts], metadata: PretokenCounts, out: Path, *, force: bool = False) -> Path:
     """Writes consecutive tables, all but the last of `ROWS` rows, as one file with this metadata."""
     description = {
@@ -234,11 +251,23 @@ def write_counts(tables: Iterable[_core.Counts], metadata: PretokenCounts, out: 
         "min_count": metadata.min_count,
         "normalize": metadata.normalize,
     }
-    encoder = _core.ParquetEncoder(METADATA.decode(), json.dumps(description, ensure_ascii=False))
-    with new_file(out, force=force) as unfinished, unfinished.open("wb") as file:
-        for table in tables:
-            file.write(encoder.rows(table))
-        file.write(encoder.finish())
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns = [pa.field("pretoken", pa.large_binary(), nullable=False), pa.field("count", pa.uint64(), nullable=False)]
+    schema = pa.schema(columns, metadata={METADATA: json.dumps(description, ensure_ascii=False)})
+    options = {
+        # Pretokens are distinct, so a dictionary does not help, and sorted, so each begins as the one before it.
+        "use_dictionary": False,
+        "column_encoding": {"pretoken": "DELTA_BYTE_ARRAY", "count": "DELTA_BINARY_PACKED"},
+        "write_statistics": False,
+    }
+    with new_file(out, force=force) as unfinished, pq.ParquetWriter(unfinished, schema, **options) as writer:
+        for table in filter(len, tables):  # no row group without rows
+            data, offsets, numbers = map(pa.py_buffer, table.columns())
+            pretokens = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(table), [None, offsets, data])
+            counts = pa.UInt64Array.from_buffers(pa.uint64(), len(table), [None, numbers])
+            writer.write_table(pa.Table.from_arrays([pretokens, counts], schema=schema), row_group_size=ROWS // 4)
     return out
 
 

@@ -14,7 +14,7 @@ from tokengraft.corpus.block import Block, Cut, Input
 from tokengraft.corpus.blocks import BLOCK, in_pieces
 from tokengraft.corpus.options import ReadOptions, Totals
 from tokengraft.counts.fingerprint import Fingerprint, cutter
-from tokengraft.counts.pretoken_counts import EVERYTHING, NO_ROWS, ROWS, PretokenCounts
+from tokengraft.counts.pretoken_counts import NO_ROWS, PretokenCounts
 from tokengraft.errors import CorpusError, InvalidTokenizerError, OptionError, Progress, positive
 from tokengraft.output.partial import temporary_folder
 from tokengraft.representation import FrozenDict, set_fields, shown
@@ -166,7 +166,6 @@ def finished_tables(counter: _core.Counter, min_count: int, most: int | None = N
     By default it is one table, or several if they were written to disk.
     """
     rows = counter.finish()
-    most = most or (ROWS if rows.on_disk else EVERYTHING)
     while len(table := rows.take(most, min_count)):
         yield table
 

@@ -162,7 +162,7 @@ def _require_size(n: int, listed: ListedWords, characters: Sequence[str]) -> Non
 
 def _require_spelled(tokenizer: Tokenizer, counts: PretokenCounts) -> None:
     """Refuses text with characters that the vocabulary drops: tokens would span the dropped characters."""
-    lost = counts.lost(tokenizer) if tokenizer.core_model.drops_unknown else None
+    lost = counts.lost(tokenizer) if tokenizer.model.get("unk_token") is None else None
     if not lost:
         return
     byte_level = tokenizer.kind == "byte-level"

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -171,7 +172,7 @@ def _cut_pairs(tokenizer: Tokenizer, forms: Iterable[str], counted: Sequence[Pre
         fuse_unk=False,
     )
     made_for = [(text.fingerprint.rules, text.fingerprint.joined) for text in counted if text.fingerprint.rules]
-    return frozenset().union(*({*_core.Cutter(bpe, rules, []).joined()} - joined for rules, joined in made_for))
+    return frozenset().union(*({*_core.Cutter(bpe, rules, []).limits()[0]} - joined for rules, joined in made_for))
 
 
 def _counted_once(tokenizer: Tokenizer, strings: Iterable[str]) -> _core.Counts:
@@ -199,14 +200,14 @@ def _pretokens(tokenizer: Tokenizer, form: Form) -> list[str]:
 def _why_broken(both: tuple[Tokenizer, Tokenizer], string: str, form: Form, preserved: set[Pair]) -> str:
     """Why a form is not one token, given the tokenizers before and after training, and pairs of preserved text."""
     base, extended = both
-    pieces = [extended.strings[token_id] for token_id in extended.core_model.encode_by_merges(string)]
+    pieces = [extended.strings[token_id] for token_id in extended.core_model.encode(string, by_merges=True)]
     if "".join(pieces) != string:
         return UNSPELLED
     if not preserved.isdisjoint(pairwise(pieces)):
         return "its merges would change text that must not change"
     if len(pieces) > 1:
         return "the limits allow none of the tokens that it could be merged from"
-    encode = base.core_model.encode_by_merges
+    encode = partial(base.core_model.encode, by_merges=True)
     ids, in_text = encode(string), map(encode, _pretokens(base, form))
     is_apart = any(ids == whole[at : at + len(ids)] for whole in in_text for at in range(len(whole)))
     return f"in `{form.texts[0]}`, {'other merges break it' if is_apart else 'a token of the tokenizer spans its edge'}"

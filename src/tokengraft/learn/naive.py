@@ -165,7 +165,7 @@ def _donated(tokenizer: Tokenizer, donor: Tokenizer, usable: Usable | None) -> D
 
 def base_pieces(tokenizer: Tokenizer, token: str) -> list[str] | None:
     """The tokens that spell a token; None if they cannot be merged: unknown characters, bytes, runs of white space."""
-    pieces = [tokenizer.strings[token_id] for token_id in tokenizer.core_model.encode_by_merges(token)]
+    pieces = [tokenizer.strings[token_id] for token_id in tokenizer.core_model.encode(token, by_merges=True)]
     model = tokenizer.piece_model
     mergeable = "".join(pieces) == token and not (model and any(piece not in model.normal for piece in pieces))
     return pieces if mergeable and token.strip(SPACE) else None

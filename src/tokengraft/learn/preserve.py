@@ -6,12 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from functools import partial
-from typing import Any
 
 import numpy as np
 
-from tokengraft import _core
-from tokengraft.counts.pretoken_counts import PretokenCounts
+from tokengraft.counts.pretoken_counts import PretokenCounts, chosen_rows
 from tokengraft.counts.scripts import RARE, letters_of, written_in
 from tokengraft.errors import OptionError, require_type
 from tokengraft.learn.allowed import CHARACTER_COVERAGE, WordListError
@@ -104,17 +102,8 @@ def _split(
     mask[[place for place, names in written.items() if names & rare]] = True
     if not mask.any():
         return text, None, ()
-    return _rows(text, ~mask), _rows(text, mask), tuple(rare)
-
-
-def _rows(text: PretokenCounts, mask: "np.ndarray[Any, np.dtype[np.bool_]]") -> PretokenCounts:
-    """The counts of some pretokens."""
-    data, offsets, numbers = text.table.columns()
-    lengths = np.diff(np.frombuffer(offsets, "<u8"))
-    kept = np.frombuffer(data, np.uint8)[np.repeat(mask, lengths.astype(np.int64))]
-    ends = np.cumsum(lengths[mask], dtype="<u8")
-    table = _core.Counts(kept.tobytes(), bytes(8) + ends.tobytes(), np.frombuffer(numbers, "<u8")[mask].tobytes())
-    return replace(text, table=table)
+    kept, left_out = (replace(text, table=chosen_rows(text.table, chosen)) for chosen in (~mask, mask))
+    return kept, left_out, tuple(rare)
 
 
 @shown

@@ -33,6 +33,12 @@ def extend_pieces(
             f"the tokenizer is {tokenizer.algorithm}, and languages are balanced for BPE only",
             hint="count all texts together, or leave out --balance parity",
         )
+    if len(tokenizer.pipeline.pieces("a a")) == 1:
+        raise UnsupportedTokenizerError(
+            f"the tokenizer is {tokenizer.algorithm} and its pipeline does not split words: a whole document is one "
+            "pretoken",
+            hint="use a tokenizer whose `pre_tokenizer` splits words, such as Metaspace with `split`; or only prune it",
+        )
     included = _included(tokenizer, words, limits) if words else ()
     strings = list(dict.fromkeys(word.token for word in included if word.token and word.token not in tokenizer.ids))
     may_be_added = may_be_added_by(limits, preserve)

@@ -157,7 +157,8 @@ def spelling_warning(tokenizer: Tokenizer, *, is_base: bool = False) -> str | No
     """A message about the text that a vocabulary cannot encode, or that of its base; None if it encodes all text."""
     if tokenizer.spells_everything or tokenizer.algorithm != "BPE":  # the other models always have unknown text
         return None
-    becomes = "is dropped" if tokenizer.core_model.drops_unknown else f"becomes `{tokenizer.model.get('unk_token')}`"
+    unknown = tokenizer.model.get("unk_token")
+    becomes = "is dropped" if unknown is None else f"becomes `{unknown}`"
     missing = tokenizer.missing_bytes
     if not missing:
         return f"most characters have no token: text with them {becomes}"

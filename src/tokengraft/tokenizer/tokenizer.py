@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
+from itertools import chain
 from typing import Any, NamedTuple
 
 from tokengraft import _core
@@ -108,7 +109,10 @@ class Tokenizer(TokenizerContent):
     @cached_property
     def spells_everything(self) -> bool:
         """Whether all text can be encoded: no character is dropped or replaced by the unknown token."""
-        return not self.missing_bytes if self.kind == "byte-level" else self.core_model.spells_every_character
+        if self.kind == "byte-level" or self.byte_fallback:
+            return not self.missing_bytes
+        id_of = self.core_vocabulary.id_of
+        return all(id_of(chr(point)) is not None for point in chain(range(0xD800), range(0xE000, 0x110000)))
 
     @cached_property
     def skeleton(self) -> str:
@@ -260,7 +264,7 @@ class Tokenizer(TokenizerContent):
 
     def encode(self, text: str) -> list[int]:
         """The ids of a text, without the special tokens of the post-processor, truncation or padding."""
-        return self.pipeline.encode(self.core_model, text)
+        return self.pipeline.encode_batch(self.core_model, [text])[0]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text, as ``encode`` gives them. Uses all cores.

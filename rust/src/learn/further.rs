@@ -12,8 +12,10 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::model::Model;
 use super::pairs::Place;
 use super::text::Text;
-use super::words::Words;
+use super::words::Reader;
 use crate::bpe::{pair_key, Merges};
+use crate::error::Result;
+use crate::stop::Stop;
 
 /// What happens to a pair: how much its count grows and shrinks, and the places where it is new.
 #[derive(Default)]
@@ -34,8 +36,8 @@ impl<P: Place> Text<P> {
         model: &Model<'_>,
         refused: &FxHashSet<u64>,
         (pair, places): ((u32, u32), Range<usize>),
-        threads: usize,
-    ) {
+        (threads, stop): (usize, &Stop),
+    ) -> Result<()> {
         let (changed, products) = self.merge_and_follow(model, pair, places);
         let mut unknown = Vec::new();
         for (pair, change) in changed {
@@ -51,9 +53,10 @@ impl<P: Place> Text<P> {
             }
         }
         products.into_iter().for_each(|token| self.words.set_occurred(token));
-        for (key, (count, places)) in count_again::<P>(&self.words, &unknown, threads) {
+        for (key, (count, places)) in count_again::<P>(self.words.reader(stop), &unknown, threads)? {
             self.add(model, ((key >> 32) as u32, key as u32), count, places);
         }
+        Ok(())
     }
 
     /// Adds a pair that was not known, if it is frequent enough.
@@ -128,22 +131,23 @@ fn change<P: Place>(changed: &mut Changed<P>, from: (u32, u32), to: (u32, u32), 
 }
 
 /// The counts and places of some pairs, on all cores.
-fn count_again<P: Place>(words: &Words, keys: &[u64], threads: usize) -> Counted<P> {
+fn count_again<P: Place>(words: Reader<'_>, keys: &[u64], threads: usize) -> Result<Counted<P>> {
     if keys.is_empty() {
-        return Counted::default();
+        return Ok(Counted::default());
     }
     let parts: Vec<Counted<P>> =
         words.ranges(threads).into_par_iter().map(|range| count_in(words, range, keys)).collect();
+    words.stop.check()?;
     let mut all = Counted::default();
     for (key, (count, places)) in parts.into_iter().flatten() {
         let sum = all.entry(key).or_default();
         sum.0 += count;
         sum.1.extend(places);
     }
-    all
+    Ok(all)
 }
 
-fn count_in<P: Place>(words: &Words, range: Range<usize>, keys: &[u64]) -> Counted<P> {
+fn count_in<P: Place>(words: Reader<'_>, range: Range<usize>, keys: &[u64]) -> Counted<P> {
     let left = |key: u64| (key >> 32) as usize;
     let last = keys.iter().map(|&key| left(key)).max().unwrap_or(0);
     let mut is_left = vec![false; last + 1]; // most pairs are none of these, and this says so quickly

@@ -11,7 +11,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::pairs::Place;
-use super::words::{Neighbours, Words};
+use super::words::{Neighbours, Reader};
 use crate::bpe::pair_key;
 use crate::memory::{free_slots, prefetch};
 
@@ -24,7 +24,7 @@ impl Sketch {
     /// Far more than the pairs that are wanted. Few in tests, so that pairs share a sum.
     const LEAST: usize = if cfg!(test) { 1 << 4 } else { 1 << 20 };
 
-    pub(super) fn new(words: &Words, ranges: &[Range<usize>]) -> Self {
+    pub(super) fn new(words: Reader<'_>, ranges: &[Range<usize>]) -> Self {
         let size = (words.len() / Self::SLOTS_A_SUM).next_power_of_two().max(Self::LEAST);
         let sum_up = |range: &Range<usize>| {
             let mut sums: Vec<u32> = free_slots(size);
@@ -90,13 +90,13 @@ impl Hashes {
     #[inline]
     fn for_each_in<T>(
         &self,
-        words: &Words,
+        words: Reader<'_>,
         range: &Range<usize>,
         items: &mut T,
         soon: impl Fn(&T, usize),
         mut each: impl FnMut(&mut T, &Neighbours, u64, usize),
     ) {
-        let mut numbers = [NONE; Words::BLOCK];
+        let mut numbers = [NONE; Reader::BLOCK];
         words.for_each_block_in(range.clone(), |block| {
             for (number, pair) in numbers.iter_mut().zip(block) {
                 *number = self.number(pair_key(pair.left, pair.right)); // no branch: the loads do not wait for each other
@@ -186,7 +186,7 @@ struct Total {
 pub(super) struct Totals(Table<Total>);
 
 impl Totals {
-    pub(super) fn new(words: &Words, range: &Range<usize>, hashes: &Hashes) -> Self {
+    pub(super) fn new(words: Reader<'_>, range: &Range<usize>, hashes: &Hashes) -> Self {
         let mut totals = Table::<Total>::new(hashes);
         hashes.for_each_in(words, range, &mut totals, Table::prefetch, |totals, pair, key, number| {
             let total = totals.value(number, key);
@@ -204,7 +204,7 @@ impl Totals {
     /// The places of the pairs that are kept.
     pub(super) fn lists<P: Place>(
         self,
-        words: &Words,
+        words: Reader<'_>,
         range: &Range<usize>,
         hashes: &Hashes,
         is_kept: impl Fn(&u64) -> bool,
@@ -251,13 +251,14 @@ mod tests {
     use rustc_hash::{FxHashMap, FxHashSet};
 
     use super::super::pairs::Pairs;
-    use super::super::words::BOUNDARY;
+    use super::super::words::{Words, BOUNDARY};
     use super::*;
     use crate::bpe::Random;
+    use crate::stop::Stop;
 
     #[test]
     fn frequent_pairs_are_counted_exactly_whatever_the_number_of_threads() {
-        let mut random = Random(7);
+        let (mut random, never) = (Random(7), Stop::default());
         for round in 0..60 {
             let mut words = Words::default();
             for _ in 0..random.below(300) {
@@ -266,7 +267,7 @@ mod tests {
                 words.append(&word, std::iter::once(1 + random.below(50) as u64));
             }
             let mut all: FxHashMap<u64, (u64, Vec<usize>)> = FxHashMap::default();
-            words.for_each_pair_in(0..words.len(), |pair| {
+            words.reader(&never).for_each_pair_in(0..words.len(), |pair| {
                 let (count, places) = all.entry(pair_key(pair.left, pair.right)).or_default();
                 *count += pair.count;
                 places.push(pair.place);
@@ -274,7 +275,7 @@ mod tests {
             let refused: FxHashSet<u64> = [pair_key(1, 2)].into_iter().collect();
             let wanted = [1, 10, 1000][round % 3];
             for threads in 1..4 {
-                let pairs = Pairs::<u32>::count(&words, wanted, 5, &refused, threads);
+                let pairs = Pairs::<u32>::count(words.reader(&never), wanted, 5, &refused, threads).unwrap();
                 let is_known =
                     |(key, (count, _)): &(&u64, &(u64, Vec<usize>))| *count >= pairs.floor && !refused.contains(key);
                 assert_eq!(pairs.table.len(), all.iter().filter(is_known).count());

@@ -5,10 +5,9 @@ use std::rc::Rc;
 use rustc_hash::FxHashMap;
 
 use super::pairs::Candidate;
-use super::ranks::{AllMerges, RankSpace};
 use super::task::{LearnedMerge, Task};
 use super::words::BOUNDARY;
-use crate::bpe::{Bpe, Merge};
+use crate::bpe::{Bpe, Merge, Merges};
 use crate::error::{Error, Result};
 
 /// The tokens and merges of the base, and the learned ones.
@@ -64,12 +63,10 @@ impl<'b> Model<'b> {
 
     /// Whether a pair must not become this token.
     pub(super) fn is_unwanted(&self, pair: (u32, u32), string: &str, task: &Task) -> bool {
-        let too_long = self.bpe.alphabet.byte_length(string) > task.max_token_bytes;
-        let against_rules = || task.rules.is_some_and(|rules| !rules.allow(string));
-        let has_forbidden_part = || self.may_not_be_part(pair.0, task) || self.may_not_be_part(pair.1, task);
-        let of_other_scripts =
-            || task.scripts.as_ref().is_some_and(|scripts| !scripts.allows(string, self.bpe.alphabet));
-        too_long || against_rules() || has_forbidden_part() || task.forbidden.contains(string) || of_other_scripts()
+        let (left, right) = pair;
+        task.refuses(string, string, self.bpe.alphabet)
+            || self.may_not_be_part(left, task)
+            || self.may_not_be_part(right, task)
     }
 
     /// Whether a token may not be part of another.
@@ -126,5 +123,44 @@ impl<'b> Model<'b> {
             self.learned.push(LearnedMerge { left, right, product: merge.product, count: 0, language });
         }
         !merges.is_empty()
+    }
+}
+
+/// The distance between the ranks of listed merges. It leaves free ranks before each of them, for merges that make
+/// unreachable tokens reachable.
+#[derive(Debug, Clone, Copy)]
+struct RankSpace(u32);
+
+impl RankSpace {
+    /// The space that tokens of one rank need, given as (token, rank, order among those of one rank).
+    fn new(unreachable_ranks: &[(String, u32, u32)]) -> Self {
+        Self(unreachable_ranks.iter().map(|(_, _, order)| order + 2).max().unwrap_or(1))
+    }
+
+    /// The rank of the merge at an index of the list. All ranks beyond 32 bits are the last rank.
+    #[inline]
+    fn rank(self, index: u32) -> u32 {
+        index.saturating_mul(self.0).saturating_add(self.0 - 1)
+    }
+
+    /// The rank of a merge that comes just before the listed merge at an index.
+    fn rank_before(self, index: u32, order: u32) -> u32 {
+        index.saturating_mul(self.0).saturating_add(order)
+    }
+}
+
+/// The merges of the base and the learned ones in one ranking, for encoding words during training.
+pub(super) struct AllMerges<'m> {
+    base: &'m Bpe,
+    learned: &'m FxHashMap<(u32, u32), Merge>,
+    rank_space: RankSpace,
+}
+
+impl Merges for AllMerges<'_> {
+    #[inline]
+    fn merge_of(&self, left: u32, right: u32) -> Option<Merge> {
+        let listed = self.base.merge_of(left, right);
+        let listed = listed.map(|merge| Merge { rank: self.rank_space.rank(merge.rank), ..merge });
+        listed.or_else(|| self.learned.get(&(left, right)).copied())
     }
 }

@@ -12,15 +12,12 @@
 
 mod balance;
 mod changes;
-mod encoded;
 mod frequent;
 mod further;
 mod learner;
 mod model;
 mod pairs;
 mod pieces;
-mod preserved;
-mod ranks;
 mod scripts;
 mod suffixes;
 mod task;
@@ -30,7 +27,6 @@ mod words;
 
 pub use balance::MaxShare;
 pub use pieces::{LearnedPiece, LearnedPieces, RefusedPiece};
-pub use preserved::pairs_of;
 pub use scripts::{of_scripts, script_properties, ScriptFilter};
 pub use task::{Callbacks, Learned, LearnedMerge, RefusedPair, Task};
-pub use texts::Texts;
+pub use texts::{pairs_of, Texts};

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use super::pairs::Place;
 use super::text::Text;
-use super::words::Words;
+use super::words::Reader;
 use crate::count::Counts;
 use crate::error::{Error, Result};
 
@@ -80,8 +80,9 @@ impl Balance {
 }
 
 /// The number of tokens of a text, every one of whose pretokens has at least one.
-pub(super) fn n_tokens(counts: &Counts, words: &Words) -> Result<u64> {
+pub(super) fn n_tokens(counts: &Counts, words: Reader<'_>) -> Result<u64> {
     let mut tokens = counts.total();
     words.for_each_pair_in(0..words.len(), |pair| tokens += u128::from(pair.count));
+    words.stop.check()?;
     u64::try_from(tokens).map_err(|_| Error::TooFrequent)
 }

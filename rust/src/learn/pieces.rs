@@ -17,11 +17,12 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::pairs::Candidate;
 use super::suffixes::Suffixes;
-use super::task::{Callbacks, InterruptChecks, Task, LEARNED_STEP};
+use super::task::{Callbacks, Task, LEARNED_STEP};
 use crate::bpe::{pair_key, Alphabet};
 use crate::count::Counts;
 use crate::error::{Error, Result};
 use crate::model::{Growing, Model};
+use crate::stop::Stop;
 
 /// A token that was learned.
 #[derive(Debug, Clone, PartialEq)]
@@ -74,17 +75,16 @@ impl LearnedPieces {
         given: &[String],
         task: &Task,
         callbacks: &mut dyn Callbacks,
+        stop: &Stop,
     ) -> Result<Self> {
-        let mut interrupts = InterruptChecks::new(callbacks);
-        let mut learner = PieceLearner::new(model, counts, preserved, &mut interrupts)?;
+        let mut learner = PieceLearner::new(model, counts, preserved, stop)?;
         for string in given {
             let is_room = learner.result.given.iter().flatten().count() < task.tokens;
             let score = if is_room { learner.give(string)? } else { None };
             learner.result.given.push(score);
-            interrupts.step(InterruptChecks::STEP)?;
         }
-        learner.count_pairs();
-        learner.learn(task, &mut interrupts)?;
+        learner.count_pairs()?;
+        learner.learn(task, callbacks)?;
         Ok(learner.result)
     }
 }
@@ -135,6 +135,8 @@ enum Obstacle {
 struct PieceLearner<'t> {
     model: Growing,
     words: Vec<Word<'t>>,
+    /// Preserved words of a Unigram model that are too long to be split for every pair: no token may be in them.
+    long_preserved: Vec<&'t str>,
     suffixes: Suffixes,
     /// The strings of the tokens of the base, and their suffixes, if they must stay reachable.
     base: (Vec<String>, Suffixes),
@@ -152,16 +154,11 @@ struct PieceLearner<'t> {
     /// The mean difference of the score of a token and the logarithm of its share in the text.
     scale: f64,
     result: LearnedPieces,
+    stop: &'t Stop,
 }
 
 impl<'t> PieceLearner<'t> {
-    fn new(
-        model: &Model,
-        counts: &'t Counts,
-        preserved: Option<&'t Counts>,
-        interrupts: &mut InterruptChecks<'_>,
-    ) -> Result<Self> {
-        const GROUP: usize = 1 << 16;
+    fn new(model: &Model, counts: &'t Counts, preserved: Option<&'t Counts>, stop: &'t Stop) -> Result<Self> {
         let model = Growing::new(model)?;
         let number = counts.len() + preserved.map_or(0, Counts::len);
         if number >= u32::MAX as usize {
@@ -170,25 +167,25 @@ impl<'t> PieceLearner<'t> {
         let mut words: Vec<Word<'t>> = Vec::with_capacity(number);
         for (counts, is_preserved) in [(Some(counts), false), (preserved, true)] {
             let Some(counts) = counts else { continue };
-            for start in (0..counts.len()).step_by(GROUP) {
-                let word = |place: usize| {
-                    let text = std::str::from_utf8(counts.pretoken(place)).map_err(|_| Error::NotText)?;
-                    let count = if is_preserved { 0 } else { counts.counts()[place] };
-                    Ok(Word { text, tokens: model.split(text)?, count, touched: 0 })
-                };
-                let places = (start..counts.len().min(start + GROUP)).into_par_iter();
-                words.extend(places.map(word).collect::<Result<Vec<_>>>()?);
-                interrupts.check_now()?;
-            }
+            let word = |place: usize| {
+                stop.check()?;
+                let text = std::str::from_utf8(counts.pretoken(place)).map_err(|_| Error::NotText)?;
+                let count = if is_preserved { 0 } else { counts.counts()[place] };
+                let tokens = if model.is_too_long(text) { Vec::new() } else { model.split(text)? };
+                Ok(Word { text, tokens, count, touched: 0 })
+            };
+            words.par_extend((0..counts.len()).into_par_iter().map(word).collect::<Result<Vec<_>>>()?);
         }
+        let (long, words): (Vec<_>, Vec<_>) = words.into_iter().partition(|word| model.is_too_long(word.text));
+        let long_preserved = long.iter().filter(|word| word.count == 0 && model.score(0).is_some());
+        let long_preserved = long_preserved.map(|word| word.text).collect();
         // A word that is a token stays that token.
         let may_change = |word: &Word<'_>| !matches!(word.tokens[..], [only] if model.string(only) == word.text);
         let numbers = (0..).zip(&words).filter(|(_, word)| may_change(word)).map(|(number, _)| number);
-        let suffixes = Suffixes::new(&words, numbers);
-        interrupts.check_now()?;
+        let suffixes = Suffixes::new(&words, numbers, stop)?;
         let mut learner = Self {
             suffixes,
-            base: reachable(&model),
+            base: reachable(&model, stop)?,
             new: BTreeSet::new(),
             pairs: FxHashMap::default(),
             heap: BinaryHeap::new(),
@@ -200,7 +197,9 @@ impl<'t> PieceLearner<'t> {
             scale: 0.0,
             result: LearnedPieces::default(),
             words,
+            long_preserved,
             model,
+            stop,
         };
         learner.measure()?;
         Ok(learner)
@@ -211,6 +210,7 @@ impl<'t> PieceLearner<'t> {
         let mut shares: FxHashMap<u32, u64> = FxHashMap::default();
         let mut total = 0u128;
         for word in &self.words {
+            self.stop.check()?;
             total += u128::from(word.count) * word.tokens.len() as u128;
             for &token in &word.tokens {
                 let share = shares.entry(token).or_default();
@@ -246,8 +246,9 @@ impl<'t> PieceLearner<'t> {
         }
     }
 
-    fn count_pairs(&mut self) {
+    fn count_pairs(&mut self) -> Result<()> {
         for word in &self.words {
+            self.stop.check()?;
             for pair in word.tokens.windows(2).filter(|_| word.count > 0) {
                 *self.pairs.entry(pair_key(pair[0], pair[1])).or_default() += word.count;
             }
@@ -255,12 +256,13 @@ impl<'t> PieceLearner<'t> {
         let pairs: Vec<(u64, u64)> = self.pairs.iter().map(|(key, count)| (*key, *count)).collect();
         let candidates: Vec<Candidate> = pairs.into_iter().map(|(key, count)| self.candidate(key, count)).collect();
         self.heap = BinaryHeap::from(candidates);
+        Ok(())
     }
 
-    fn learn(&mut self, task: &Task, interrupts: &mut InterruptChecks<'_>) -> Result<()> {
+    fn learn(&mut self, task: &Task, callbacks: &mut dyn Callbacks) -> Result<()> {
         let given = self.result.given.iter().flatten().count();
         while given + self.result.learned.len() < task.tokens {
-            let Some(best) = self.next(task, interrupts)? else { break };
+            let Some(best) = self.next(task, callbacks)? else { break };
             let (left, right) = best.pair;
             let count = self.pairs.get(&pair_key(left, right)).copied().unwrap_or_default();
             let string = self.model.joined(left, right);
@@ -280,19 +282,20 @@ impl<'t> PieceLearner<'t> {
             self.result.learned.push(piece);
             let new = given + self.result.learned.len();
             if new % LEARNED_STEP == 0 {
-                interrupts.callbacks.learned(new);
+                callbacks.learned(new);
             }
         }
-        interrupts.callbacks.learned(given + self.result.learned.len());
+        callbacks.learned(given + self.result.learned.len());
         // The last call of `allow` may have asked to stop.
-        interrupts.check_now()
+        self.stop.check()
     }
 
     /// The pair that is worth most; None if no pair is worth enough.
-    fn next(&mut self, task: &Task, interrupts: &mut InterruptChecks<'_>) -> Result<Option<Candidate>> {
+    fn next(&mut self, task: &Task, callbacks: &mut dyn Callbacks) -> Result<Option<Candidate>> {
         self.forget_touched();
         let mut best = self.known.values().map(|known| known.candidate.clone()).max();
         while let Some(top) = self.heap.pop() {
+            self.stop.check()?;
             let (left, right) = top.pair;
             let key = pair_key(left, right);
             let count = self.pairs.get(&key).copied().unwrap_or_default();
@@ -311,13 +314,12 @@ impl<'t> PieceLearner<'t> {
                 break;
             }
             let string = self.model.joined(left, right);
-            if self.is_unwanted(top.pair, &string, task) || !interrupts.callbacks.allow(&string) {
+            if self.is_unwanted(top.pair, &string, task) || !callbacks.allow(&string) {
                 self.refused.insert(key);
                 continue;
             }
             match self.effect(&string, count)? {
                 Ok(effect) => {
-                    interrupts.step(InterruptChecks::STEP + effect.range.len())?;
                     let worth = u64::try_from(effect.saved).unwrap_or_default().min(count);
                     let candidate = Candidate { count: worth, ..top };
                     if best.as_ref().is_none_or(|best| candidate > *best) {
@@ -326,7 +328,6 @@ impl<'t> PieceLearner<'t> {
                     self.known.insert(key, Known { candidate, range: effect.range, step: self.step });
                 }
                 Err(obstacle) => {
-                    interrupts.step(InterruptChecks::STEP)?;
                     if matches!(obstacle, Obstacle::Preserved) {
                         let (left, right) = (top.left.to_string(), self.model.text(&top.right).to_string());
                         self.result.refused.push(RefusedPiece { left, right, count, after: self.result.learned.len() });
@@ -355,17 +356,11 @@ impl<'t> PieceLearner<'t> {
 
     /// Whether a pair must not become this token.
     fn is_unwanted(&self, pair: (u32, u32), string: &str, task: &Task) -> bool {
-        let text = self.model.text(string);
         let is_apart = |token: u32| self.model.is_unknown(token) || task.forbidden.contains(self.model.string(token));
-        let against_rules = || task.rules.is_some_and(|rules| !rules.allow(string));
-        let of_other_scripts = || task.scripts.as_ref().is_some_and(|scripts| !scripts.allows(text, Alphabet::Text));
         is_apart(pair.0)
             || is_apart(pair.1)
             || self.model.contains(string)
-            || Alphabet::Text.byte_length(text) > task.max_token_bytes
-            || against_rules()
-            || task.forbidden.contains(string)
-            || of_other_scripts()
+            || task.refuses(string, self.model.text(string), Alphabet::Text)
     }
 
     /// What a token would change that occurs so often.
@@ -377,6 +372,9 @@ impl<'t> PieceLearner<'t> {
         let Some(score) = self.model.score_for(string, estimate, &containing)? else {
             return Ok(Err(Obstacle::Other));
         };
+        if self.long_preserved.iter().any(|word| word.contains(text)) {
+            return Ok(Err(Obstacle::Preserved));
+        }
         let mut numbers: Vec<u32> = self.suffixes.texts(range.clone()).collect();
         numbers.sort_unstable();
         numbers.dedup();
@@ -388,8 +386,9 @@ impl<'t> PieceLearner<'t> {
 
     /// The words that the last token changes, out of some, and how many tokens of the text that saves.
     fn judged(&self, token: u32, containing: &[u32], numbers: &[u32]) -> Result<std::result::Result<Saving, Obstacle>> {
-        let (words, model) = (&self.words, &self.model); // the rest is not shared between threads
+        let (words, model, stop) = (&self.words, &self.model, self.stop); // the rest is not shared between threads
         let split = |&number: &u32| -> Result<Option<(u32, Vec<u32>)>> {
+            stop.check()?;
             let word = &words[number as usize];
             let tokens = model.split(word.text)?;
             Ok((tokens != word.tokens).then_some((number, tokens)))
@@ -486,15 +485,15 @@ impl<'t> PieceLearner<'t> {
 }
 
 /// The tokens of a Unigram model whose text becomes them, and their suffixes. Those of WordPiece always stay reachable.
-fn reachable(model: &Growing) -> (Vec<String>, Suffixes) {
+fn reachable(model: &Growing, stop: &Stop) -> Result<(Vec<String>, Suffixes)> {
     if model.score(0).is_none() {
-        return (Vec::new(), Suffixes::default());
+        return Ok((Vec::new(), Suffixes::default()));
     }
     let strings: Vec<String> = (0..model.len() as u32).map(|token| model.string(token).to_string()).collect();
     let is_reachable = |token: &u32| model.split(&strings[*token as usize]).is_ok_and(|tokens| tokens == [*token]);
     let numbers: Vec<u32> = (0..strings.len() as u32).into_par_iter().filter(is_reachable).collect();
-    let suffixes = Suffixes::new(&strings, numbers.into_iter());
-    (strings, suffixes)
+    let suffixes = Suffixes::new(&strings, numbers.into_iter(), stop)?;
+    Ok((strings, suffixes))
 }
 
 #[cfg(test)]
@@ -504,16 +503,13 @@ mod tests {
     use super::*;
     use crate::bpe::{Random, TokenList, Vocabulary};
     use crate::model::{Unigram, WordPiece};
+    use crate::stop::tests::stops_anywhere;
 
     struct Silent;
 
     impl Callbacks for Silent {
         fn allow(&mut self, token: &str) -> bool {
             !token.ends_with("dd")
-        }
-
-        fn check_interrupt(&mut self) -> Result<()> {
-            Ok(())
         }
     }
 
@@ -571,7 +567,7 @@ mod tests {
     }
 
     fn learned(model: &Model, counts: &Counts, preserved: Option<&Counts>, tokens: usize) -> LearnedPieces {
-        LearnedPieces::new(model, counts, preserved, &[], &task(tokens), &mut Silent).unwrap()
+        LearnedPieces::new(model, counts, preserved, &[], &task(tokens), &mut Silent, &Stop::default()).unwrap()
     }
 
     /// What a token is worth, and its score; None if it cannot be added. All words are split again.
@@ -602,11 +598,10 @@ mod tests {
     fn learned_slowly(model: &Model, counts: &Counts, preserved: Option<&Counts>, tokens: usize) -> Vec<LearnedPiece> {
         let mut learned: Vec<(String, LearnedPiece)> = Vec::new();
         let mut refused: FxHashSet<(String, String)> = FxHashSet::default();
+        let never = Stop::default();
         while learned.len() < tokens {
             let fresh = || -> PieceLearner<'_> {
-                let mut callbacks = Silent;
-                let mut interrupts = InterruptChecks::new(&mut callbacks);
-                let mut learner = PieceLearner::new(model, counts, preserved, &mut interrupts).unwrap();
+                let mut learner = PieceLearner::new(model, counts, preserved, &never).unwrap();
                 for (string, piece) in &learned {
                     learner.model.push(string, piece.score);
                     learner.strings.push(None);
@@ -620,7 +615,7 @@ mod tests {
                 learner
             };
             let mut learner = fresh();
-            learner.count_pairs();
+            learner.count_pairs().unwrap();
             let mut best: Option<(Candidate, String, LearnedPiece)> = None;
             let pairs: Vec<(u64, u64)> = learner.pairs.iter().map(|(key, count)| (*key, *count)).collect();
             let mut candidates: Vec<Candidate> = pairs
@@ -715,13 +710,55 @@ mod tests {
     }
 
     #[test]
+    fn a_word_that_is_too_long_is_left_out_and_preserved_text_keeps_its_tokens() {
+        let mut random = Random(3);
+        let (mut learned_tokens, mut refused) = (0, 0);
+        for _ in 0..40 {
+            let model = random_model(&mut random);
+            let counts = random_counts(&mut random, 30);
+            let mut with_long = counts.clone();
+            let long = "d".repeat(9) + &["a", "bc"].map(|text| text.repeat(5_000)).concat();
+            with_long.push(long.as_bytes(), 7).unwrap();
+            let expected = learned(&model, &counts, None, 8);
+            assert_eq!(learned(&model, &with_long, None, 8), expected);
+            let mut preserved = Counts::default();
+            preserved.push(long.as_bytes(), 1).unwrap();
+            let kept = learned(&model, &counts, Some(&preserved), 8);
+            let mut after = Growing::new(&model).unwrap();
+            let before = after.split(&long).unwrap();
+            kept.learned.iter().for_each(|piece| {
+                after.push(&[&*piece.left, &*piece.right].concat(), piece.score);
+            });
+            assert_eq!(after.split(&long).unwrap(), before);
+            learned_tokens += kept.learned.len();
+            refused += kept.refused.len();
+        }
+        assert!(learned_tokens > 100 && refused > 10, "{learned_tokens} {refused}");
+    }
+
+    #[test]
+    fn learning_can_be_stopped_in_any_phase() {
+        let mut random = Random(5);
+        for _ in 0..4 {
+            let model = random_model(&mut random);
+            let counts = random_counts(&mut random, 60);
+            let looks = stops_anywhere(|stop| {
+                LearnedPieces::new(&model, &counts, None, &["cab".to_string()], &task(8), &mut Silent, stop)
+            });
+            // For each word when it is split, measured and when its pairs are counted, and for each pair.
+            assert!(looks > 3 * counts.len(), "{looks} looks");
+        }
+    }
+
+    #[test]
     fn given_tokens_come_first() {
         let strings = ["<u>", "a", "##a", "##b"].map(String::from);
         let model = Model::WordPiece(WordPiece::new(vocabulary(&strings), "<u>".into(), 100));
         let mut counts = Counts::default();
         [("aab", 5), ("bab", 9)].iter().for_each(|(text, count)| counts.push(text.as_bytes(), *count).unwrap());
         let given = ["b".to_string(), "a".to_string(), "aab".to_string()];
-        let result = LearnedPieces::new(&model, &counts, None, &given, &task(4), &mut Silent).unwrap();
+        let result =
+            LearnedPieces::new(&model, &counts, None, &given, &task(4), &mut Silent, &Stop::default()).unwrap();
         assert_eq!(result.given, [Some(0.0), None, Some(0.0)]);
         let tokens: Vec<String> = result.learned.iter().map(|piece| [&*piece.left, &*piece.right].concat()).collect();
         assert_eq!(tokens, ["##ab", "bab"]);

@@ -8,10 +8,10 @@ use rustc_hash::FxHashSet;
 use super::changes::Replacer;
 use super::model::Model;
 use super::pairs::{Candidate, Pairs, Place};
-use super::task::InterruptChecks;
 use super::words::Words;
 use crate::bpe::pair_key;
 use crate::error::Result;
+use crate::stop::Stop;
 
 /// The words and pairs of a text.
 pub(super) struct Text<P> {
@@ -42,17 +42,24 @@ impl<P: Place> Text<P> {
     }
 
     /// Counts the pairs and puts the candidates on the heap: more of them each time.
-    pub(super) fn count_pairs(&mut self, model: &Model<'_>, refused: &FxHashSet<u64>, threads: usize) {
+    pub(super) fn count_pairs(
+        &mut self,
+        model: &Model<'_>,
+        refused: &FxHashSet<u64>,
+        threads: usize,
+        stop: &Stop,
+    ) -> Result<()> {
         self.pairs = Pairs::default(); // frees the memory before more is taken
         let wanted = match &mut self.known {
             Known::Frequent(wanted) => std::mem::replace(wanted, wanted.saturating_mul(2)),
             Known::All => usize::MAX,
         };
-        self.pairs = Pairs::count(&self.words, wanted, self.lowest_floor(), refused, threads);
+        self.pairs = Pairs::count(self.words.reader(stop), wanted, self.lowest_floor(), refused, threads)?;
         let tokens = |key: u64| ((key >> 32) as u32, key as u32);
         let frequent = self.pairs.table.iter().filter(|(_, pair)| pair.count >= self.min_count);
         let candidates: Vec<_> = frequent.map(|(&key, pair)| model.candidate(tokens(key), pair.count)).collect();
         self.heap = BinaryHeap::from(candidates);
+        Ok(())
     }
 
     fn lowest_floor(&self) -> u64 {
@@ -75,16 +82,15 @@ impl<P: Place> Text<P> {
         model: &Model<'_>,
         refused: &FxHashSet<u64>,
         threads: usize,
-        interrupts: &mut InterruptChecks<'_>,
+        stop: &Stop,
     ) -> Result<Option<Candidate>> {
         loop {
-            interrupts.step(InterruptChecks::STEP)?;
+            stop.check()?;
             let Some(best) = self.heap.pop() else {
                 if self.pairs.floor <= self.lowest_floor() {
                     return Ok(None);
                 }
-                self.count_pairs(model, refused, threads);
-                interrupts.check_now()?;
+                self.count_pairs(model, refused, threads, stop)?;
                 continue;
             };
             let key = pair_key(best.pair.0, best.pair.1);

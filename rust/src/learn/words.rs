@@ -7,6 +7,7 @@
 use std::ops::Range;
 
 use crate::memory::{prefetch, with_capacity};
+use crate::stop::Stop;
 
 /// A slot with this number ends a word.
 pub(super) const BOUNDARY: u32 = LINK - 1;
@@ -92,39 +93,9 @@ impl Words {
         self.slots.len()
     }
 
-    /// Calls `each` with the neighbours in a range between words, in order.
-    #[inline]
-    pub(super) fn for_each_pair_in(&self, range: Range<usize>, mut each: impl FnMut(Neighbours)) {
-        let slots = &self.slots[..range.end];
-        let mut place = range.start;
-        while place < slots.len() {
-            let Slot { token: left, count } = slots[place];
-            let next = next(slots, place);
-            let right = slots.get(next).map_or(BOUNDARY, |slot| slot.token);
-            if left != BOUNDARY && right != BOUNDARY {
-                each(Neighbours { place, left, right, count: wide(count, &self.large_counts) });
-            }
-            place = next;
-        }
-    }
-
-    /// The most neighbours of a block.
-    pub(super) const BLOCK: usize = 64;
-
-    /// Calls `each` with the neighbours in a range between words, in order, some at a time.
-    #[inline]
-    pub(super) fn for_each_block_in(&self, range: Range<usize>, mut each: impl FnMut(&[Neighbours])) {
-        let mut block = [Neighbours::default(); Self::BLOCK];
-        let mut length = 0;
-        self.for_each_pair_in(range, |pair| {
-            block[length] = pair;
-            length += 1;
-            if length == Self::BLOCK {
-                each(&block);
-                length = 0;
-            }
-        });
-        each(&block[..length]);
+    /// To read the words until that is to end.
+    pub(super) fn reader<'w>(&'w self, stop: &'w Stop) -> Reader<'w> {
+        Reader { words: self, stop }
     }
 
     /// Ranges between words, of about the same size.
@@ -157,6 +128,65 @@ impl Words {
             }
         }
         None
+    }
+}
+
+/// Reads words. If that is to end, it reads no further: whoever reads looks at `stop` afterwards.
+#[derive(Clone, Copy)]
+pub(super) struct Reader<'w> {
+    words: &'w Words,
+    pub(super) stop: &'w Stop,
+}
+
+impl Reader<'_> {
+    /// The slots that are read between two looks, in a few milliseconds.
+    const SLOTS: usize = 1 << 20;
+    /// The most neighbours of a block.
+    pub(super) const BLOCK: usize = 64;
+
+    /// The number of slots.
+    pub(super) fn len(&self) -> usize {
+        self.words.len()
+    }
+
+    /// Ranges between words, of about the same size.
+    pub(super) fn ranges(&self, number: usize) -> Vec<Range<usize>> {
+        self.words.ranges(number)
+    }
+
+    /// Calls `each` with the neighbours in a range between words, in order.
+    #[inline]
+    pub(super) fn for_each_pair_in(&self, range: Range<usize>, mut each: impl FnMut(Neighbours)) {
+        let slots = &self.words.slots[..range.end];
+        let mut place = range.start;
+        while place < slots.len() && self.stop.check().is_ok() {
+            let end = slots.len().min(place + Self::SLOTS);
+            while place < end {
+                let Slot { token: left, count } = slots[place];
+                let next = next(slots, place);
+                let right = slots.get(next).map_or(BOUNDARY, |slot| slot.token);
+                if left != BOUNDARY && right != BOUNDARY {
+                    each(Neighbours { place, left, right, count: wide(count, &self.words.large_counts) });
+                }
+                place = next;
+            }
+        }
+    }
+
+    /// Calls `each` with the neighbours in a range between words, in order, some at a time.
+    #[inline]
+    pub(super) fn for_each_block_in(&self, range: Range<usize>, mut each: impl FnMut(&[Neighbours])) {
+        let mut block = [Neighbours::default(); Self::BLOCK];
+        let mut length = 0;
+        self.for_each_pair_in(range, |pair| {
+            block[length] = pair;
+            length += 1;
+            if length == Self::BLOCK {
+                each(&block);
+                length = 0;
+            }
+        });
+        each(&block[..length]);
     }
 }
 
@@ -246,7 +276,9 @@ mod tests {
 
     fn pairs(words: &Words) -> Vec<(u32, u32, u64)> {
         let mut pairs = Vec::new();
-        words.for_each_pair_in(0..words.len(), |pair| pairs.push((pair.left, pair.right, pair.count)));
+        words
+            .reader(&Stop::default())
+            .for_each_pair_in(0..words.len(), |pair| pairs.push((pair.left, pair.right, pair.count)));
         pairs
     }
 
@@ -274,7 +306,7 @@ mod tests {
 
     #[test]
     fn ranges_are_between_words_and_cover_all() {
-        let long = [5; 40];
+        let (long, never) = ([5; 40], Stop::default());
         let all = words(&[(&[1, 2], 1), (&long, 1), (&[3, 4], 1), (&[6, 7], 1)]);
         for number in 1..9 {
             let ranges = all.ranges(number);
@@ -282,7 +314,8 @@ mod tests {
             let mut parts = Vec::new();
             for (range, next) in ranges.iter().zip(ranges[1..].iter().map(|range| range.start).chain([all.len()])) {
                 assert_eq!(range.end, next);
-                all.for_each_pair_in(range.clone(), |pair| parts.push((pair.left, pair.right, pair.count)));
+                let reader = all.reader(&never);
+                reader.for_each_pair_in(range.clone(), |pair| parts.push((pair.left, pair.right, pair.count)));
             }
             assert_eq!(parts, pairs(&all));
         }

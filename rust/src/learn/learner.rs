@@ -7,11 +7,12 @@ use super::balance::Balance;
 use super::changes::Replacer;
 use super::model::Model;
 use super::pairs::{Candidate, Place};
-use super::task::{InterruptChecks, RefusedPair, Task, LEARNED_STEP};
+use super::task::{Callbacks, RefusedPair, Task, LEARNED_STEP};
 use super::text::{Known, Text};
 use super::texts::EncodedTexts;
 use crate::bpe::pair_key;
 use crate::error::Result;
+use crate::stop::Stop;
 
 /// What the speed of training depends on; the result does not.
 #[derive(Debug, Clone, Copy)]
@@ -61,24 +62,23 @@ impl<'b, P: Place> Learner<'b, P> {
         }
     }
 
-    pub(super) fn learn(&mut self, task: &Task, interrupts: &mut InterruptChecks<'_>) -> Result<()> {
+    pub(super) fn learn(&mut self, task: &Task, callbacks: &mut dyn Callbacks, stop: &Stop) -> Result<()> {
         if self.texts.len() > 1 {
             // All at once: a merge that is learned for one text is applied to the others.
             for text in &mut self.texts {
-                text.count_pairs(&self.model, &self.refused, self.threads);
-                interrupts.check_now()?;
+                text.count_pairs(&self.model, &self.refused, self.threads, stop)?;
             }
         }
         while self.model.n_new() < task.tokens {
-            let Some((language, best, string)) = self.next(task, interrupts)? else { break };
-            self.append(language, &best, string, task, interrupts)?;
+            let Some((language, best, string)) = self.next(task, callbacks, stop)? else { break };
+            self.append(language, &best, string, task, stop)?;
             if self.model.n_new() % LEARNED_STEP == 0 {
-                interrupts.callbacks.learned(self.model.n_new());
+                callbacks.learned(self.model.n_new());
             }
         }
-        interrupts.callbacks.learned(self.model.n_new());
+        callbacks.learned(self.model.n_new());
         // The last call of `allow` may have asked to stop.
-        interrupts.check_now()
+        stop.check()
     }
 
     /// The most frequent pair that may be merged of the language that is worst off, and the string of its product.
@@ -86,15 +86,16 @@ impl<'b, P: Place> Learner<'b, P> {
     fn next(
         &mut self,
         task: &Task,
-        interrupts: &mut InterruptChecks<'_>,
+        callbacks: &mut dyn Callbacks,
+        stop: &Stop,
     ) -> Result<Option<(usize, Candidate, String)>> {
         for language in self.balance.worst_first(&self.texts) {
             let text = &mut self.texts[language];
-            while let Some(best) = text.pop(&self.model, &self.refused, self.threads, interrupts)? {
+            while let Some(best) = text.pop(&self.model, &self.refused, self.threads, stop)? {
                 let key = pair_key(best.pair.0, best.pair.1);
                 if !self.refused.contains(&key) {
                     let string: String = [&*best.left, &*best.right].concat();
-                    if !self.model.is_unwanted(best.pair, &string, task) && interrupts.callbacks.allow(&string) {
+                    if !self.model.is_unwanted(best.pair, &string, task) && callbacks.allow(&string) {
                         if !self.preserved.contains(&key) {
                             return Ok(Some((language, best, string)));
                         }
@@ -111,21 +112,14 @@ impl<'b, P: Place> Learner<'b, P> {
     }
 
     /// Appends a merge and applies it to every word that has its pair.
-    fn append(
-        &mut self,
-        language: usize,
-        best: &Candidate,
-        string: String,
-        task: &Task,
-        interrupts: &mut InterruptChecks<'_>,
-    ) -> Result<()> {
+    fn append(&mut self, language: usize, best: &Candidate, string: String, task: &Task, stop: &Stop) -> Result<()> {
         let appended = self.model.append(best, string, language as u32, task)?;
         self.balance.add(language);
         for text in &mut self.texts {
             let places = text.pairs.remove(best.pair);
-            interrupts.step(places.len())?;
+            stop.check()?;
             if appended.may_merge_further {
-                text.merge_further(&self.model, &self.refused, (best.pair, places), self.threads);
+                text.merge_further(&self.model, &self.refused, (best.pair, places), (self.threads, stop))?;
             } else {
                 text.replace(&self.model, &mut self.replacer, (best.pair, places), appended.product);
             }

@@ -4,6 +4,9 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
+use crate::error::Result;
+use crate::stop::Stop;
+
 /// Where a suffix begins: the number of its text, and the byte in it.
 type Place = (u32, u32);
 
@@ -15,14 +18,29 @@ pub(super) struct Suffixes {
 
 impl Suffixes {
     /// The suffixes of the texts with some numbers.
-    pub(super) fn new<T: AsRef<str> + Sync>(texts: &[T], numbers: impl Iterator<Item = u32>) -> Self {
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Stopped`].
+    pub(super) fn new<T>(texts: &[T], numbers: impl Iterator<Item = u32>, stop: &Stop) -> Result<Self>
+    where
+        T: AsRef<str> + Sync,
+    {
         let starts = |number: u32| {
             let text = texts[number as usize].as_ref();
             text.char_indices().map(move |(at, _)| (number, at as u32))
         };
         let mut places: Vec<Place> = numbers.flat_map(starts).collect();
-        places.par_sort_unstable_by(|one, other| suffix(texts, *one).cmp(suffix(texts, *other)).then(one.cmp(other)));
-        Self { places }
+        // In groups, between which the caller may stop the work.
+        let first = |place: &Place| suffix(texts, *place).chunks(2).next();
+        places.par_sort_unstable_by(|one, other| first(one).cmp(&first(other)));
+        let groups = places.par_chunk_by_mut(|one, other| first(one) == first(other));
+        groups.try_for_each(|group| -> Result<()> {
+            stop.check()?;
+            group.sort_unstable_by(|one, other| suffix(texts, *one).cmp(suffix(texts, *other)).then(one.cmp(other)));
+            Ok(())
+        })?;
+        Ok(Self { places })
     }
 
     /// The suffixes that begin with a string: a range of the list.

@@ -1,4 +1,4 @@
-//! What continued training is asked for, what it returns, and how the caller can interrupt it.
+//! What continued training is asked for, what it returns, and what it asks its caller.
 
 use rustc_hash::FxHashSet;
 
@@ -7,9 +7,10 @@ use super::model::Model;
 use super::pairs::Place;
 use super::scripts::ScriptFilter;
 use super::texts::{EncodedTexts, Texts};
-use crate::bpe::Bpe;
+use crate::bpe::{Alphabet, Bpe};
 use crate::error::Result;
 use crate::pretokenize::PieceRules;
+use crate::stop::Stop;
 
 /// What continued training is asked for.
 #[derive(Debug)]
@@ -32,6 +33,16 @@ pub struct Task {
     pub unreachable_ranks: Vec<(String, u32, u32)>,
     /// How many of the most frequent pairs to keep on the heap. The result does not depend on it, only the speed.
     pub max_candidates: usize,
+}
+
+impl Task {
+    /// Whether a string must not become a token, whatever its parts are. `text` is what it stands for in a word.
+    pub(super) fn refuses(&self, string: &str, text: &str, alphabet: Alphabet) -> bool {
+        alphabet.byte_length(text) > self.max_token_bytes
+            || self.rules.is_some_and(|rules| !rules.allow(string))
+            || self.forbidden.contains(string)
+            || self.scripts.as_ref().is_some_and(|scripts| !scripts.allows(text, alphabet))
+    }
 }
 
 /// A merge that was learned. Tokens are numbered: base tokens by ascending id, then the new ones in order.
@@ -78,50 +89,12 @@ pub trait Callbacks {
     /// Whether a string may become a token; a pair that is refused is not proposed again.
     fn allow(&mut self, token: &str) -> bool;
 
-    /// Called in every phase of training: after each group of words, after pairs are counted, and once for about a
-    /// million places that merges change.
-    ///
-    /// # Errors
-    ///
-    /// [`crate::Error::Stopped`] ends the training.
-    fn check_interrupt(&mut self) -> Result<()>;
-
     /// Called with the number of tokens that have been learned, once for [`LEARNED_STEP`] of them and at the end.
     fn learned(&mut self, _tokens: usize) {}
 }
 
 /// The tokens that are learned between two calls of [`Callbacks::learned`].
 pub(super) const LEARNED_STEP: usize = 100;
-
-/// Calls [`Callbacks::check_interrupt`] once for a number of symbols.
-pub(super) struct InterruptChecks<'c> {
-    pub(super) callbacks: &'c mut dyn Callbacks,
-    symbols: usize,
-}
-
-impl<'c> InterruptChecks<'c> {
-    /// The symbols between two calls: about as many as are processed in a tenth of a second.
-    pub(super) const SYMBOLS: usize = 1 << 20;
-    /// What taking a pair from the heap counts as.
-    pub(super) const STEP: usize = Self::SYMBOLS / 256;
-
-    pub(super) fn new(callbacks: &'c mut dyn Callbacks) -> Self {
-        Self { callbacks, symbols: 0 }
-    }
-
-    pub(super) fn step(&mut self, symbols: usize) -> Result<()> {
-        self.symbols += symbols;
-        if self.symbols < Self::SYMBOLS {
-            return Ok(());
-        }
-        self.symbols = 0;
-        self.check_now()
-    }
-
-    pub(super) fn check_now(&mut self) -> Result<()> {
-        self.callbacks.check_interrupt()
-    }
-}
 
 impl Learned {
     /// Learns merges until there are `task.tokens` new tokens, or no pair is frequent enough. `callbacks` may refuse
@@ -130,13 +103,12 @@ impl Learned {
     /// # Errors
     ///
     /// When a pretoken cannot be encoded, there are too many, or the caller stops the training.
-    pub fn new(bpe: &Bpe, texts: &Texts<'_>, task: &Task, callbacks: &mut dyn Callbacks) -> Result<Self> {
-        let mut interrupts = InterruptChecks::new(callbacks);
-        let encoded = EncodedTexts::new(bpe, texts, &mut interrupts)?;
+    pub fn new(bpe: &Bpe, texts: &Texts<'_>, task: &Task, callbacks: &mut dyn Callbacks, stop: &Stop) -> Result<Self> {
+        let encoded = EncodedTexts::new(bpe, texts, stop)?;
         if encoded.words.iter().all(|words| words.len() <= u32::MAX as usize) {
-            Self::with_places::<u32>(bpe, encoded, task, Parallelism::default(), &mut interrupts)
+            Self::with_places::<u32>(bpe, encoded, task, Parallelism::default(), callbacks, stop)
         } else {
-            Self::with_places::<u64>(bpe, encoded, task, Parallelism::default(), &mut interrupts)
+            Self::with_places::<u64>(bpe, encoded, task, Parallelism::default(), callbacks, stop)
         }
     }
 
@@ -145,11 +117,12 @@ impl Learned {
         encoded: EncodedTexts,
         task: &Task,
         parallelism: Parallelism,
-        interrupts: &mut InterruptChecks<'_>,
+        callbacks: &mut dyn Callbacks,
+        stop: &Stop,
     ) -> Result<Self> {
         let model = Model::new(bpe, task);
         let mut learner = Learner::<P>::new(model, encoded, task, parallelism);
-        learner.learn(task, interrupts)?;
+        learner.learn(task, callbacks, stop)?;
         let Learner { model, refused_pairs, .. } = learner;
         Ok(Self { tokens: model.learned_strings(), merges: model.learned, refused: refused_pairs })
     }
@@ -161,30 +134,20 @@ mod tests {
     use crate::bpe::{Options, Random};
     use crate::count::Counts;
     use crate::error::Error;
+    use crate::stop::tests::stops_anywhere;
 
-    fn one(counts: &[&Counts], task: &Task, bpe: &Bpe, callbacks: &mut StopAfter) -> Result<Learned> {
-        let texts = Texts { languages: counts, ..Texts::default() };
-        Learned::new(bpe, &texts, task, callbacks)
-    }
+    /// Allows every token.
+    struct Silent;
 
-    /// Allows every token, and stops the training at the first check after `answers` ones.
-    struct StopAfter {
-        answers: usize,
-        asked: usize,
-    }
-
-    impl Callbacks for StopAfter {
+    impl Callbacks for Silent {
         fn allow(&mut self, _: &str) -> bool {
             true
         }
+    }
 
-        fn check_interrupt(&mut self) -> Result<()> {
-            self.asked += 1;
-            if self.asked > self.answers {
-                return Err(Error::Stopped);
-            }
-            Ok(())
-        }
+    fn one(counts: &[&Counts], task: &Task, bpe: &Bpe, stop: &Stop) -> Result<Learned> {
+        let texts = Texts { languages: counts, ..Texts::default() };
+        Learned::new(bpe, &texts, task, &mut Silent, stop)
     }
 
     fn task(tokens: usize, min_count: u64, max_candidates: usize) -> Task {
@@ -198,20 +161,6 @@ mod tests {
             unreachable_ranks: Vec::new(),
             max_candidates,
         }
-    }
-
-    /// The result of training on many words, and the number of checks.
-    fn trained(answers: usize) -> (Result<Learned>, usize) {
-        let letters: Vec<(u32, String)> = ('a'..='z').zip(0..).map(|(letter, id)| (id, letter.to_string())).collect();
-        let bpe = Bpe::new(letters, &[], &Options::default()).unwrap();
-        let word = |number: u32| (0..64).map(move |at| b'a' + (number >> (at % 16)) as u8 % 4);
-        let bytes: Vec<u8> = (0..40_000).flat_map(word).collect();
-        let offsets: Vec<u64> = (0..=40_000).map(|at| 64 * at).collect();
-        let counts = Counts::from_columns(bytes, &offsets, vec![2; 40_000]);
-        let task = task(9, 1, 99);
-        let mut callbacks = StopAfter { answers, asked: 0 };
-        let learned = one(&[&counts.unwrap()], &task, &bpe, &mut callbacks);
-        (learned, callbacks.asked)
     }
 
     /// What is learned on random words of one to three languages, with places of one type.
@@ -230,10 +179,8 @@ mod tests {
         let parallel = Some((&counts[..], counts[0])).filter(|_| seed % 7 == 0);
         let texts = Texts { languages: &counts, parallel, preserved, ..Texts::default() };
         let task = task(60, 2, 1 + seed as usize % 50);
-        let mut callbacks = StopAfter { answers: usize::MAX, asked: 0 };
-        let mut interrupts = InterruptChecks::new(&mut callbacks);
-        let encoded = EncodedTexts::new(&bpe, &texts, &mut interrupts).unwrap();
-        Learned::with_places::<P>(&bpe, encoded, &task, parallelism, &mut interrupts).unwrap()
+        let encoded = EncodedTexts::new(&bpe, &texts, &Stop::default()).unwrap();
+        Learned::with_places::<P>(&bpe, encoded, &task, parallelism, &mut Silent, &Stop::default()).unwrap()
     }
 
     #[test]
@@ -256,8 +203,7 @@ mod tests {
         let mut counts = Counts::default();
         counts.push(&text, 2).unwrap();
         let task = task(3000, 2, 9999);
-        let mut callbacks = StopAfter { answers: usize::MAX, asked: 0 };
-        let learned = one(&[&counts], &task, &bpe, &mut callbacks).unwrap();
+        let learned = one(&[&counts], &task, &bpe, &Stop::default()).unwrap();
         assert_eq!(learned.tokens.len(), 3000);
     }
 
@@ -267,19 +213,20 @@ mod tests {
         let mut counts = Counts::default();
         counts.push(b"aab", u64::MAX / 2).unwrap();
         let task = task(1, 1, 9);
-        let mut callbacks = StopAfter { answers: usize::MAX, asked: 0 };
-        let learned = one(&[&counts], &task, &bpe, &mut callbacks);
+        let learned = one(&[&counts], &task, &bpe, &Stop::default());
         assert_eq!(learned, Err(Error::TooFrequent));
     }
 
     #[test]
     fn training_can_be_stopped_in_any_phase() {
-        let (whole, asked) = trained(usize::MAX);
-        assert_eq!(whole.unwrap().tokens.len(), 9);
-        // After each group of words, after pairs are counted, in merges that touch many words, and at the end.
-        assert!(asked > 3, "asked {asked} times");
-        for answers in 0..asked {
-            assert_eq!(trained(answers), (Err(Error::Stopped), answers + 1));
-        }
+        let letters: Vec<(u32, String)> = ('a'..='z').zip(0..).map(|(letter, id)| (id, letter.to_string())).collect();
+        let bpe = Bpe::new(letters, &[], &Options::default()).unwrap();
+        let word = |number: u32| (0..64).map(move |at| b'a' + (number >> (at % 16)) as u8 % 4);
+        let bytes: Vec<u8> = (0..40_000).flat_map(word).collect();
+        let offsets: Vec<u64> = (0..=40_000).map(|at| 64 * at).collect();
+        let counts = Counts::from_columns(bytes, &offsets, vec![2; 40_000]).unwrap();
+        let looks = stops_anywhere(|stop| one(&[&counts], &task(9, 1, 99), &bpe, stop));
+        // For each group of words, while pairs are counted, for each pair, and at the end.
+        assert!(looks > 3 + 6 + 9, "{looks} looks");
     }
 }

@@ -10,8 +10,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::changes::Side;
 use super::frequent::{Lists, Sketch, Totals};
-use super::words::Words;
+use super::words::Reader;
 use crate::bpe::pair_key;
+use crate::error::Result;
 
 /// The place of a token: in 32 bits where that is enough, which halves the memory.
 pub(super) trait Place: Copy + Ord + Default + Send + Sync {
@@ -63,17 +64,18 @@ pub(super) struct Pairs<P> {
 impl<P: Place> Pairs<P> {
     /// Counts the most frequent pairs: about `wanted`, none below `min_count`, and none of `refused`.
     pub(super) fn count(
-        words: &Words,
+        words: Reader<'_>,
         wanted: usize,
         min_count: u64,
         refused: &FxHashSet<u64>,
         threads: usize,
-    ) -> Self {
+    ) -> Result<Self> {
         let ranges = words.ranges(threads);
         let sketch = Sketch::new(words, &ranges);
         let floor = sketch.floor(wanted).max(min_count);
         let hashes = sketch.hashes(floor);
         let parts: Vec<Totals> = ranges.par_iter().map(|range| Totals::new(words, range, &hashes)).collect();
+        words.stop.check()?;
         let mut sums: FxHashMap<u64, u64> = FxHashMap::default();
         for (key, count) in parts.iter().flat_map(Totals::counts) {
             *sums.entry(key).or_default() += count;
@@ -81,11 +83,12 @@ impl<P: Place> Pairs<P> {
         let is_kept = |key: &u64| sums.get(key).is_some_and(|&sum| sum >= floor) && !refused.contains(key);
         let lists: Vec<Lists<P>> =
             ranges.par_iter().zip(parts).map(|(range, part)| part.lists(words, range, &hashes, is_kept)).collect();
+        words.stop.check()?;
         let mut pairs = Self { table: FxHashMap::default(), places: Vec::new(), floor };
         for (&key, &count) in sums.iter().filter(|(key, _)| is_kept(key)) {
             pairs.set(key, count, lists.iter().map(|lists| lists.of(&hashes, key)));
         }
-        pairs
+        Ok(pairs)
     }
 
     /// Takes a pair out: its places, as a range of `places`.
