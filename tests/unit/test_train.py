@@ -23,6 +23,7 @@ pytest.importorskip("accelerate")
 import tiny_models  # noqa: E402
 
 from tokengraft.training import FasterNewRows, HeldOutBits, faster_new_rows  # noqa: E402
+from tokengraft.training.plan import TrainingPlan  # noqa: E402
 from tokengraft.training.train import chosen_share  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
@@ -225,13 +226,13 @@ def test_the_smallest_share_that_is_enough_is_chosen(kept, chosen):
 def test_the_result_is_the_blend_of_what_was_trained_and_other_commands_agree_on_its_figures(place, capsys):
     texts = ["--held-out", "et=held-out.txt", "en=en-test.txt"]
     run = ["train", "adapted", "--text", "et=et.txt", "--keep", "en=en.txt", *texts, "--max-bytes", "4KB"]
-    assert cli.main([*run, "--length", "64", "--out", "first", "--blend", "0"]) == 0
+    assert cli.main([*run, "--length", "64", "--learning-rate", "1e-3", "--out", "first", "--blend", "0"]) == 0
     shown = capsys.readouterr()
     assert "before training" in shown.out
     assert "memory" in shown.err
     tg.blend("first", "adapted", share=0.2, out="blended")
     held_out = {"et": "held-out.txt", "en": "en-test.txt"}
-    options = TrainOptions(max_bytes=4000, length=64)
+    options = TrainOptions(max_bytes=4000, length=64, learning_rate=1e-3)
     done = tg.train(
         "adapted", {"et": "et.txt"}, keep={"en": "en.txt"}, held_out=held_out, out="second", options=options
     )
@@ -426,3 +427,20 @@ def test_a_warning_says_as_soon_as_kept_text_gets_worse(place):
     assert [line.split(":")[0] for line in lines] == ["step 0/4", "step 2/4", "step 4/4"]
     assert len(warnings) == 1
     assert "kept text `en`" in warnings[0]
+
+
+def test_the_rate_is_that_of_the_file_for_its_steps_and_falls_with_the_root_of_smaller_ones(place):
+    found = training_text(tg.load("adapted"), {"et": "et.txt"}, {"en": "en.txt"}, {}, None)
+    for options, rate in (({}, None), ({"learning_rate": 0.01}, 0.01)):
+        plan = TrainingPlan(place / "adapted", tg.load("adapted"), found, TrainOptions(step_bytes=890, **options))
+        size = plan.steps.per_step * plan.steps.length * plan.ids[1] / len(plan.ids[0])
+        assert plan.learning_rate == (rate or pytest.approx(9e-4 * (size / 89_000) ** 0.5, rel=0.05))
+
+
+def test_new_rows_of_a_transplant_are_known_without_training_json(place):
+    (place / "adapted" / "training.json").rename(place / "training.json")
+    known = json.loads((place / "training.json").read_text())
+    recipe = Recipe.of(place / "adapted")
+    assert [*recipe.new_ids] == known["new_ids"]
+    assert recipe.new_rows_factor == known["new_rows_factor"]
+    assert Recipe.of(place / "model").new_ids == ()

@@ -38,8 +38,8 @@ _LANGUAGES = (
 )
 """What hubs take as a language: ISO 639-1, and `code`. A text with such a name is taken for text in that language."""
 
-_UNTRAINED = "**The rows of "
-"""How the paragraph about untrained rows begins, which is not true of a trained model."""
+_UNTRAINED, _UNCHANGED = "**The rows of ", "those of the source, byte for byte"
+"""How the paragraph about untrained rows begins, and what is said of other weights: not true of a trained model."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +97,7 @@ def trained_card(folders: Iterable[Path], state: str, section: str) -> bytes:
     name, text = next(((base_name(folder), text) for folder, text in cards), ("model", ""))
     if not text.strip():
         return f"# {code(name)}\n\n{state}\n\n{section}\n".encode()
+    text = text.replace(f"| all other weights | {_UNCHANGED} |", "| all other weights | changed by training |")
     parts = re.split(r"\n{2,}", text)
     at = next((at for at, part in enumerate(parts) if part.startswith(_UNTRAINED)), None)
     if at is None:
@@ -241,7 +242,7 @@ def _changes(changes: VocabPlan, transplant: Transplant | None) -> Iterator[tupl
         same = transplant.tied or len({*transplant.init}) == 1
         first, second = map(code, transplant.init)
         yield "initialiser of new rows", first if same else f"{first} for the input, {second} for the output"
-    yield "all other weights", "those of the source, byte for byte"
+    yield "all other weights", _UNCHANGED
 
 
 def _loading(source: Path, *, weighted: bool) -> str:

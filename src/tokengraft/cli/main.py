@@ -41,7 +41,6 @@ COMMANDS = (
 _DESCRIPTION = "Extend and prune the tokenizer of a pre-trained language model, and its checkpoint with it."
 START = """\
 Extends and prunes the tokenizer of a language model, and its checkpoint with it
-  tokengraft inspect MODEL                                    known problems
   tokengraft adapt MODEL --target TEXT --swap auto --out DIR  adapt it to TEXT
   tokengraft train DIR --text TEXT --out TRAINED              train its new rows
   tokengraft evaluate MODEL DIR --text OTHER_TEXT             what was gained

@@ -15,7 +15,7 @@ from tokengraft.checkpoint.tensors import ITEM_BYTES
 from tokengraft.errors import CorpusError
 from tokengraft.measure.models import hardware, start_ids
 from tokengraft.tokenizer.tokenizer import Tokenizer
-from tokengraft.training.options import MAX_PASSES, MIN_STEPS, Recipe, TrainOptions
+from tokengraft.training.options import MAX_PASSES, MIN_STEPS, STEP_BYTES, Recipe, TrainOptions
 from tokengraft.training.text import HELD_OUT_BYTES, SCORED_SHARE, Ids, TrainingText, mix, old_tokens, packed, sample
 
 LENGTH, SHORTEST = 1024, 64
@@ -107,6 +107,18 @@ class TrainingPlan:
         here = per_step // self.world
         batch = next(n for n in range(min(most, here), 0, -1) if here % n == 0)
         return Steps(n_sequences // per_step, per_step, length, batch)
+
+    @property
+    def learning_rate(self) -> float:
+        """The highest rate: as given, else that of `training.json`, for steps of its size.
+
+        Smaller steps have noisier gradients. The rate of AdamW then falls with the root of their size. On 60 kB of
+        text, in steps of 3 kB, SmolLM2 lost 12 % of its English at the rate for 89 kB.
+        """
+        if self.options.learning_rate is not None:
+            return self.options.learning_rate
+        size = self.steps.per_step * self.steps.length * self.ids[1] / len(self.ids[0])
+        return float(f"{self.recipe.learning_rate * min(1.0, size / STEP_BYTES) ** 0.5:.2g}")
 
     @property
     def _token_bytes(self) -> int:

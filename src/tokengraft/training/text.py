@@ -21,9 +21,9 @@ PIECE_BYTES = 8192
 SMALLEST_PIECE = 16
 MIN_LINE_BYTES = 40
 """A line that is at least this long and both held out and in a training document is no coincidence."""
-HELD_OUT_BYTES = 20_000, 1_000_000
+HELD_OUT_BYTES = 8_000, 1_000_000
 """The fewest and the most bytes of a held-out text that are scored."""
-SCORED_SHARE = 20
+SCORED_SHARE = 100
 """A held-out text is scored up to one in so many bytes of the training text."""
 Ids = npt.NDArray[np.int32]
 

@@ -173,7 +173,7 @@ class _Run:
         where, steps, given = hardware(), self.plan.steps, dict(self.plan.options.trainer)
         fixed = {
             "output_dir": str(self.work),
-            "learning_rate": self.plan.recipe.learning_rate,
+            "learning_rate": self.plan.learning_rate,
             "lr_scheduler_type": "cosine",
             "warmup_steps": max(1, round(0.1 * steps.n)),
             "adam_beta2": 0.95,
@@ -228,7 +228,7 @@ class _Run:
             args.save_steps = _of_first_process(every, self.plan.world)
         self.shown.note(
             f"{n_bytes / 1e6:,.2f} MB of text, {len(ids):,} tokens, {self.plan.passes:g} passes; {steps.n:,} steps of "
-            f"{steps.per_step} × {steps.length} tokens at a rate of {self.plan.recipe.learning_rate:g}; about "
+            f"{steps.per_step} × {steps.length} tokens at a rate of {self.plan.learning_rate:g}; about "
             f"{memory / 1e9:.1f} GB of memory and {duration(seconds)}"
         )
         for warning in warnings:
@@ -295,7 +295,7 @@ class _Run:
             steps=self.plan.steps.n,
             text_bytes=self.plan.ids[1],
             tokens=len(self.plan.ids[0]),
-            learning_rate=self.plan.recipe.learning_rate,
+            learning_rate=self.plan.learning_rate,
             share=float(chosen),
             before=before,
             shares=shares,
@@ -341,7 +341,9 @@ class _Run:
             copy_others(self.plan.folder, self.plan.folder, partial)
             (partial / LOG).write_text(json.dumps(log, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
             (partial / PLOT).write_text(plot(history, [*result.before]), encoding="utf-8")
-            (partial / CARD).write_bytes(trained_card([self.plan.folder], state, section))
+            card = trained_card([self.plan.folder], state, section)
+            card = card.replace(b"and the model itself (bits per byte, downstream tasks)", b"and downstream tasks")
+            (partial / CARD).write_bytes(card)
             write_report(partial, "train", options, {"adapted": self.plan.folder}, result.as_dict())
 
 
