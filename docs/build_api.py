@@ -21,10 +21,10 @@ GROUPS = {
     "Extending": "Limits learn.Parity learn.WordList tokenizer.PieceRules Extension learn.LearnedMerge "
     "learn.RefusedPair learn.IncludedWord learn.preserve_cost learn.PreserveCost learn.extend_naively",
     "Pruning": "Protection PruneOrder pruning.Removal",
-    "Checkpoints": "VocabPlan Transplant",
+    "Checkpoints": "VocabPlan Transplant TransplantOptions",
     "Checking and measuring": "Check verify.Finding Evaluation measure.Score measure.Comparison measure.curve "
     "measure.Curve measure.choose_size measure.SizeChoice measure.SizeOptions",
-    "Training": "train training.TrainOptions training.Training training.Recipe blend training.mix "
+    "Training": "train training.TrainOptions training.Training training.TrainingSettings blend training.mix "
     "training.faster_new_rows training.FasterNewRows training.HeldOutBits",
     "Errors": "TokengraftError",
 }

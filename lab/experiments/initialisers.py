@@ -14,7 +14,6 @@ from lab.experiments.languages import ENGLISH, language_of
 from lab.experiments.plots import Panel, Series
 from lab.experiments.rows import init_for
 from lab.experiments.tables import Table, distinct, number, select
-from tokengraft.training import TrainOptions
 
 INITIALISERS = (
     "fvt-rare",
@@ -70,7 +69,7 @@ def _probe(setup: Setup, folder: Path, arm: str, cell: Cell) -> float:
         out = Path(scratch) / "model"
         tg.transplant(setup.model_folder, folder / "arms" / arm, out, init=init)
         step_bytes = min(PROBE["step_bytes"], _bytes(train) // 60)
-        options = TrainOptions(
+        options = tg.training.TrainOptions(
             max_bytes=PROBE["steps"] * step_bytes,
             step_bytes=step_bytes,
             learning_rate=PROBE["learning_rate"],

@@ -157,7 +157,7 @@ def test_what_to_do_next_is_in_lines_of_at_most_100_characters(capsys, size):
     assert cli.main(["adapt", "model", *texts, *size, "--out", "out"]) == 0
     err = capsys.readouterr().err
     hints = err[err.index("wrote `out`") :].splitlines()
-    assert len(hints) == 5
+    assert len(hints) in (4, 5)  # of an adapter, the report has the command
     assert all(len(line) <= 100 for line in hints), hints
 
 
@@ -324,7 +324,7 @@ def test_lines_of_a_list_end_where_those_of_a_text_do(tmp_path):
     (tmp_path / "list.txt").write_bytes("\ufeffa\u2028b\r\n\x0b\x85c\nd\n".encode())
     assert texts.lines_of(tmp_path / "list.txt", "--protect") == ["a\u2028b", "\x0b\x85c", "d"]
     (tmp_path / "list.txt").write_bytes(b"")
-    assert texts.lines_of(tmp_path / "list.txt", "--protect") == lines_of(None, "--protect") == []
+    assert texts.lines_of(tmp_path / "list.txt", "--protect") == texts.lines_of(None, "--protect") == []
 
 
 @pytest.mark.parametrize(

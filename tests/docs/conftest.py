@@ -13,8 +13,6 @@ from hostile import HOSTILE, MODEL
 
 import tokengraft as tg
 
-_SCORE = {"model": "model", "text": "et", "steps": 0, "bytes": 900, "tokens": 300, "bits_per_byte": 2.5}
-
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
@@ -32,7 +30,7 @@ def place(tmp_path, monkeypatch):
         "deny.txt": "ad\n",
         "words.txt": "ibuprofen\nCOX-2\n",
         "keep.txt": "Ġcat\n",
-        "probe.json": json.dumps({"base": "model", "scores": [_SCORE, _SCORE | {"model": "extended"}]}),
+        "recipe.toml": 'model = "model"\nkeep = "en.txt"\nswap = 4\n\n[target]\net = "et.txt:2"\nlv = "lv.txt"\n',
         "special-tokens.json": '{"<|start|>": 500, "<|end|>": 501}',
     }
     (tmp_path / "ranks.tiktoken").write_bytes(builders.tiktoken_file(builders.ranks_of(builders.byte_level())))

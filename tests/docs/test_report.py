@@ -254,7 +254,7 @@ def test_a_report_is_not_written_over_a_file_or_of_three_tokenizers(adapted, tmp
     evaluate = ["evaluate", "--text", str(adapted / "et.txt"), "--report", str(tmp_path / "page.html")]
     two = [f"a={model}", f"b={model}"]
     assert cli.main([evaluate[0], *two, f"c={model}", *evaluate[1:]]) == 2
-    assert "compares two tokenizers" in capsys.readouterr().err
+    assert "--report has no effect without two tokenizers" in capsys.readouterr().err
     (tmp_path / "page.html").write_text("mine")
     assert cli.main([evaluate[0], *two, *evaluate[1:]]) == 2
     with pytest.raises(errors.OutputError):

@@ -73,7 +73,7 @@ def test_the_wheel_adapts_a_model_without_the_repository_and_without_rust(wheel,
 def test_the_wheel_says_what_it_needs(wheel):
     (metadata,) = wheel.glob("*.dist-info/METADATA")
     headers = HeaderParser().parsestr(metadata.read_text(encoding="utf-8"))
-    assert headers["Requires-Python"] == ">=3.10"
+    assert headers["Requires-Python"] == ">=3.11"
     (entry,) = wheel.glob("*.dist-info/entry_points.txt")
     assert "tokengraft=tokengraft.cli:main" in entry.read_text().replace(" ", "")
 

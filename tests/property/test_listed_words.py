@@ -65,7 +65,7 @@ def check_extension(base, counts, words, data):
     extension = tg.extend(base, counts, n, include=words, **options)
     extended = extension.apply(base)
     for token in extension.tokens:
-        assert extended.core_model.encode_by_merges(token) == [extended.vocab[token]]
+        assert extended.core_model.encode(token, by_merges=True) == [extended.vocab[token]]
     for word in extension.included:
         assert (word.token is None) == (word.reason is not None)
         if word.token:

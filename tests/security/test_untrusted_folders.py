@@ -161,7 +161,7 @@ def test_a_record_cannot_name_another_output_or_unknown_options(model, text, tmp
     out = tmp_path / "out"
     assert cli.main(["adapt", str(model), "--target", f"et={text}", "--swap", "3", "--out", str(out), "--quiet"]) == 0
     record = json.loads((out / "adaptation.json").read_text())
-    for name, value in {"options": {"out": "/evil"}, "sizes": {"evil": 1}, "step": "evil"}.items():
+    for name, value in {"options": {"out": "/evil"}, "only_in_python": ["evil"], "step": "evil"}.items():
         changed = record | {"request": record["request"] | {name: value}}
         (tmp_path / "record.json").write_text(json.dumps(changed))
         again = tmp_path / f"again-{name}"

@@ -149,8 +149,12 @@ def test_a_recipe_by_hand_is_the_same_as_its_options_and_options_that_are_given_
         (None, "cannot read the recipe `x.json`: No such file or directory"),
         ("", "the recipe `x.json` is not valid JSON"),
         *((text, "has no options of `tokengraft adapt`") for text in ("[]", '{"request": {"step": "adapt"}}')),
+        ('{"request": {"step": "transplant"}}', "records the step 'transplant', not an adaptation"),
         ('{"request": 1}', "`request` in `x.json` is not an option of a recipe"),
-        ('{"request": {"only_in_python": ["hold_out"], "options": {}}}', "options that only Python has: hold_out"),
+        (
+            '{"request": {"step": "adapt", "only_in_python": ["hold_out"], "options": {}}}',
+            "options that only Python has: hold_out",
+        ),
         ('{"model": "model", "min-count": 2}', "`min-count` in `x.json` is not an option of a recipe"),
         ('{"model": "model", "out": "x"}', "`out` in `x.json` belongs on the command line"),
         ('{"target": "et.txt"}', "required: MODEL"),

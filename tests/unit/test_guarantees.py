@@ -207,7 +207,7 @@ def test_bad_options_of_extend(model, texts, capsys, monkeypatch):
         (f"{two} --add 5 --parity-text et=et.txt", "the parallel texts are 'et'"),
         (f"{two} --add 5 --max-share 2", "the largest share of one language is 2.0"),
         (
-            "--add 5 --balance parity --counts a=a.parquet b=b.parquet --documents lines",
+            "--add 5 --balance parity --counts a=other.parquet b=other.parquet --documents lines",
             "--documents has no effect without --corpus",
         ),
     ):

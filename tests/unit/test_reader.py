@@ -390,7 +390,9 @@ def test_options_that_nothing_is_read_by_are_refused(tokenizer, folder, tmp_path
     assert cli.main(["evaluate", str(folder), "--text", counts, "--skip-bad"]) == 2
     curve = ["extend", str(folder), "--counts", counts, "--held-out", counts, "--add", "1", "--curve"]
     assert cli.main([*curve, "--text-field", "x"]) == 2
-    assert capsys.readouterr().err.count("options for reading text were given") == 2
+    shown = capsys.readouterr().err
+    assert "options for reading text were given" in shown
+    assert "--text-field is for reading text, and all texts are counts" in shown
 
 
 def latin_1(tmp_path):
@@ -426,7 +428,7 @@ def test_every_command_warns_of_text_that_is_not_utf8(folder, tmp_path, capsys, 
     force = ["--force"] if "--out" in arguments else []
     assert cli.main([*arguments, "--json", *force]) == 0
     shown = capsys.readouterr()
-    assert "not UTF-8" in json.loads(shown.out)["warnings"][0]
+    assert any("not UTF-8" in warning for warning in json.loads(shown.out)["warnings"])
     assert "warning: " in shown.err
 
 

@@ -62,7 +62,6 @@ def values(tmp_path_factory):
     check = tg.Check((finding,) * 1000)
     moved = tg.transplant(folder / "model", new, None)
     choice = tg.measure.SizeChoice(8, 8, 8, long, curve)
-    score = tg.train.ProbeScore(EVIL, EVIL, 0, 100, 10, 3.0, 0, 0, 0.0)
     found = [
         tg.AdaptOptions(preserve=[long] * 1000, stacks=["vllm"] * 1000, limits=tg.Limits(deny=[EVIL] * 1000)),
         tg.Adaptation(
@@ -101,9 +100,6 @@ def values(tmp_path_factory):
         tg.tokenizer.PieceRules(),
         tg.learn.PreserveCost(1, 2, 3),
         counts,
-        tg.train.Probe((score,) * 100, EVIL, {EVIL: long}, (long,) * 100),
-        tg.train.ProbeOptions(),
-        score,
         tg.Protection([long] * 1000, "x" * 10_000),
         order,
         tg.ReadOptions(text_field=long),

@@ -65,16 +65,6 @@ def test_adapt_prints_the_class_of_sentence_transformers(tmp_path, capsys, monke
 
 
 @pytest.mark.usefixtures("base")
-def test_the_record_of_a_run_has_every_file_under_its_own_name(tmp_path):
-    write_texts(tmp_path)
-    options = tg.AdaptOptions(quiet=True, report=False)
-    tg.adapt(tmp_path / "model", target=tmp_path / "et.txt", out=tmp_path / "out", remove=5, options=options)
-    record = json.loads((tmp_path / "out" / "tokengraft.json").read_text())
-    (model,) = (one for one in record["request"]["inputs"] if one["role"] == "model")
-    assert {"config.json", *SAME} <= model["files"].keys()
-    assert model["files"]["config.json"] != model["files"]["1_Pooling/config.json"]
-
-
 def test_a_transformer_in_a_folder_of_its_own_is_refused_with_where_it_is(small, tmp_path):
     write_modules(tmp_path / "model", TRANSFORMER | {"path": "0_Transformer"}, module("1_Pooling"))
     with pytest.raises(errors.CheckpointError, match="whose transformer is in `0_Transformer`") as caught:

@@ -15,7 +15,7 @@ from checkpoints import ENGLISH, ESTONIAN
 
 import tokengraft as tg
 from tokengraft import cli, errors
-from tokengraft.training.options import Recipe, TrainOptions
+from tokengraft.training.options import TrainingSettings, TrainOptions
 from tokengraft.training.text import mix, old_tokens, packed, sample, training_text
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -100,7 +100,7 @@ def test_packed_text_is_the_ids_of_the_documents_with_a_start_before_each(place)
 
 @pytest.mark.usefixtures("place")
 def test_the_cost_with_the_old_tokenizer_is_that_of_the_old_tokenizer():
-    recipe, base = Recipe.of("adapted"), tg.load("model")
+    recipe, base = TrainingSettings.of("adapted"), tg.load("model")
     ids, _ = packed(tg.load("adapted"), iter(ESTONIAN), [395], None)
     assert old_tokens(ids, recipe.new_ids, recipe.pieces) == sum(1 + len(base.encode(text)) for text in ESTONIAN)
 
@@ -440,7 +440,7 @@ def test_the_rate_is_that_of_the_file_for_its_steps_and_falls_with_the_root_of_s
 def test_new_rows_of_a_transplant_are_known_without_training_json(place):
     (place / "adapted" / "training.json").rename(place / "training.json")
     known = json.loads((place / "training.json").read_text())
-    recipe = Recipe.of(place / "adapted")
+    recipe = TrainingSettings.of(place / "adapted")
     assert [*recipe.new_ids] == known["new_ids"]
     assert recipe.new_rows_factor == known["new_rows_factor"]
-    assert Recipe.of(place / "model").new_ids == ()
+    assert TrainingSettings.of(place / "model").new_ids == ()

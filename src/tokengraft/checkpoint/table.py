@@ -47,7 +47,7 @@ from tokengraft.checkpoint.tensors import (
 )
 from tokengraft.errors import OptionError, Progress, require, require_type, seed
 from tokengraft.output.atomic import sync
-from tokengraft.representation import set_fields
+from tokengraft.representation import set_fields, shown
 from tokengraft.vocab_plan import VocabPlan
 
 BLOCK_BYTES = 1 << 18
@@ -58,6 +58,7 @@ OldRows = Callable[[Ids], Raw]
 """Gives the bytes of some rows of an old table, in the given order."""
 
 
+@shown
 @dataclass(frozen=True)
 class TransplantOptions:
     """How the rows of new tables are made, and how files are written."""

@@ -6,7 +6,8 @@ These are commands alone: their messages name options of the command line. `tg.e
 from collections.abc import Callable, Iterator
 
 from tokengraft.checkpoint.padding import model_rows, row_step
-from tokengraft.corpus.open import local_files
+from tokengraft.corpus.open import local_files, paths_of
+from tokengraft.counts.pretoken_counts import is_counts_file
 from tokengraft.errors import OptionError, require
 from tokengraft.options.table import options_of
 from tokengraft.options.values import ALL, AUTO
@@ -36,6 +37,9 @@ def require_edit(job: Request, base: Tokenizer) -> None:
             _refuse(job, lambda name: name not in allowed | _READING, f"is for continued training, not {edit.method}")
     else:
         _require_order(job, base)
+    texts = [*map(str, edit.corpus), *(one for files in job.other_texts.values() for one in paths_of(files) or ())]
+    if all(map(is_counts_file, texts)):
+        _refuse(job, lambda name: name in _READING, "is for reading text, and all texts are counts")
     if not edit.corpus:
         _refuse(job, lambda name: name in _LIMITS, "is for --corpus, and none was given")
 

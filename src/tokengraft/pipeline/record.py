@@ -144,6 +144,8 @@ def read_recipe(path: str | os.PathLike[str]) -> tuple[dict[str, Any], str | Non
         kind = "JSON" if name.endswith(".json") else "TOML"
         raise OptionError(f"the recipe `{name}` is not valid {kind}: {error}", hint=_HINT) from error
     if isinstance(content, dict) and isinstance(request := content.get("request"), dict):
+        if request.get("step") != "adapt":
+            raise OptionError(f"`{name}` records the step {request.get('step')!r}, not an adaptation", hint=_HINT)
         if only := request.get("only_in_python"):
             raise OptionError(
                 f"`{name}` records options that only Python has: {', '.join(map(str, only))}",

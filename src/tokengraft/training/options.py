@@ -1,4 +1,4 @@
-"""`TrainOptions`: how to train. `Recipe`: what is known about an adapted model: new rows, rate and shares."""
+"""`TrainOptions`: how to train. `TrainingSettings`: what is known about an adapted model: new rows, rate and shares."""
 
 import json
 import os
@@ -45,7 +45,7 @@ def measured_rate(width: int) -> float:
 
 @shown
 @dataclass(frozen=True)
-class Recipe:
+class TrainingSettings:
     """What `training.json` says about an adapted model. A model without it has no new rows."""
 
     learning_rate: float
@@ -57,8 +57,10 @@ class Recipe:
     step_bytes: int = STEP_BYTES
 
     @classmethod
-    def of(cls, folder: str | os.PathLike[str], *, width: int = MEASURED_WIDTH, rows: int | None = None) -> "Recipe":
-        """The recipe of a model folder. ``width`` is the hidden size, and ``rows`` are the rows of its embedding."""
+    def of(
+        cls, folder: str | os.PathLike[str], *, width: int = MEASURED_WIDTH, rows: int | None = None
+    ) -> "TrainingSettings":
+        """The settings in a model folder. ``width`` is the hidden size, and ``rows`` are the rows of its embedding."""
         path = Path(folder) / TRAINING
         if not path.is_file():  # a transplant, or a model that was not changed
             path = Path(folder) / REPORT

@@ -15,7 +15,7 @@ from tokengraft.checkpoint.tensors import ITEM_BYTES
 from tokengraft.errors import CorpusError
 from tokengraft.measure.models import hardware, start_ids
 from tokengraft.tokenizer.tokenizer import Tokenizer
-from tokengraft.training.options import MAX_PASSES, MIN_STEPS, STEP_BYTES, Recipe, TrainOptions
+from tokengraft.training.options import MAX_PASSES, MIN_STEPS, STEP_BYTES, TrainingSettings, TrainOptions
 from tokengraft.training.text import HELD_OUT_BYTES, SCORED_SHARE, Ids, TrainingText, mix, old_tokens, packed, sample
 
 LENGTH, SHORTEST = 1024, 64
@@ -59,10 +59,10 @@ class TrainingPlan:
         return open_checkpoint(self.folder)
 
     @cached_property
-    def recipe(self) -> Recipe:
+    def recipe(self) -> TrainingSettings:
         """What `training.json` says, with the options in its place where they are given."""
         width = self.checkpoint.text_config.get("hidden_size") or self.checkpoint.text_config.get("n_embd") or 0
-        recipe = Recipe.of(self.folder, width=width, rows=find_vocabulary(self.checkpoint).rows)
+        recipe = TrainingSettings.of(self.folder, width=width, rows=find_vocabulary(self.checkpoint).rows)
         names = ("learning_rate", "new_rows_factor", "kept_share", "step_bytes")
         given = {name: value for name in names if (value := getattr(self.options, name)) is not None}
         return replace(recipe, **given)
