@@ -100,6 +100,7 @@ def values(tmp_path_factory):
         tg.tokenizer.PieceRules(),
         tg.learn.PreserveCost(1, 2, 3),
         counts,
+        tg.TransplantOptions(seed=3),
         tg.Protection([long] * 1000, "x" * 10_000),
         order,
         tg.ReadOptions(text_field=long),
