@@ -258,7 +258,9 @@ def test_the_commands_evaluate_compare_and_curve(base, extended, tmp_path, capsy
     assert cli.main(curve) == 0
     assert "knee: " in capsys.readouterr().out
     assert cli.main([*curve, "--json"]) == 0
-    assert len(json.loads(capsys.readouterr().out)["points"]) == 2
+    shown = json.loads(capsys.readouterr().out)
+    assert len(shown["points"]) == 2
+    assert shown["text"] == text.stem
 
 
 def test_the_extend_command_has_the_naive_methods(base, tmp_path, capsys):

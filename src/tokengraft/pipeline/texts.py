@@ -141,9 +141,9 @@ class Texts:
     @property
     def to_choose_on(self) -> Text | PretokenCounts:
         """The text that a number of new tokens is chosen on: what is held out of the targets, or was given."""
-        held_out = [self.held_out[name] for name in self.targets if name in self.held_out] or [*self.held_out.values()]
-        if isinstance(held_out[0], PretokenCounts):
-            return held_out[0]
+        held_out = [self.held_out[name] for name in self.targets if name in self.held_out]
+        if not held_out or isinstance(held_out[0], PretokenCounts):
+            return next(iter(self.held_out.values()))
         texts = (text for text in held_out if isinstance(text, Text))
         return Text("held out", tuple(document for text in texts for document in text.documents))
 
