@@ -78,7 +78,7 @@ def _bits(model: Any, kept: np.ndarray, parts: Sequence[np.ndarray]) -> list[flo
 
 
 def _batches(parts: Sequence[np.ndarray], tokens: int) -> Iterator[list[int]]:
-    """Parts of similar length together, with at most so many tokens, padding included; one part at least."""
+    """Parts of similar length together, with at most ``tokens`` tokens, padding included; at least one part."""
     batch: list[int] = []
     for i in sorted((i for i in range(len(parts)) if len(parts[i])), key=lambda i: len(parts[i])):
         if batch and (len(batch) + 1) * len(parts[i]) > tokens:

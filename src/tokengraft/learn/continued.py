@@ -181,7 +181,7 @@ def _require_spelled(tokenizer: Tokenizer, counts: PretokenCounts) -> None:
 
 
 def require_extendable(tokenizer: Tokenizer, n: int, *, removed: int = 0) -> None:
-    """Refuses what `extend` cannot do after so many tokens are removed, before any work is done."""
+    """Refuses what `extend` cannot do, before any work is done. ``removed`` tokens are pruned first."""
     if not 1 <= n <= MAX_ID:
         raise OptionError(
             f"{n:,} new tokens were asked for; expected 1 to {MAX_ID:,}", hint="pass another number, such as --add 1000"
