@@ -47,7 +47,8 @@ def request_of(step: Step, source: Source, options: argparse.Namespace) -> Reque
 
 def show_edit(result: Vocabulary, request: Request, options: argparse.Namespace) -> None:
     """Prints the result of `extend` or `prune`."""
-    print_result(options, {"out": options.out, **_edit_data(result, request)}, _edit_rows(result, request))
+    data = {"out": options.out, **_edit_data(result, request)} if options.json else {}  # searches the whole vocabulary
+    print_result(options, data, _edit_rows(result, request))
     if not options.json and result.prune_curve:
         print_curve(result.prune_curve, len(result.order or ()))
     print_warnings(result.warnings)
