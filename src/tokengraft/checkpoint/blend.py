@@ -32,7 +32,7 @@ from tokengraft.checkpoint.tensors import (
     narrow,
     widen,
 )
-from tokengraft.errors import CheckpointError, OptionError, Progress, number, require_type
+from tokengraft.errors import CheckpointError, OptionError, Progress, number, option, require_type
 from tokengraft.formats.sources import folder_files, is_tokenizer_file, load_folder
 from tokengraft.output.atomic import new_folder, require_distinct, require_new, write_files
 from tokengraft.progress import stage
@@ -138,7 +138,7 @@ def require_share(share: Any) -> float:
     """A share from 0 to 1."""
     value = number("share", share)
     if not 0 <= value <= 1:
-        raise OptionError(f"--share is {value}; it must be from 0 to 1", hint="pass --share 0.2")
+        raise OptionError(f"{option('share')} is {value}; it must be from 0 to 1", hint=f"pass {option('share', 0.2)}")
     return float(value)
 
 

@@ -14,7 +14,7 @@ from typing import BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from tokengraft.errors import OptionError
+from tokengraft.errors import OptionError, option
 
 PIECE = 1 << 26
 """Bytes that are copied or compared at a time: an interrupted run stops after this many."""
@@ -115,7 +115,7 @@ def share_or_copy(source: Path, out: Path, stop: Event, *, hard_link: bool) -> N
     except OSError as error:
         raise OptionError(
             f"cannot link `{source.name}` to `{out.parent.parent}`: {error.strerror}",
-            hint="leave out --hard-link, or write to the file system of the source",
+            hint=f"leave out {option('hard_link')}, or write to the file system of the source",
         ) from error
 
 

@@ -159,7 +159,7 @@ def transplant_model(
     """
     require_type("plan", plan, VocabPlan)
     chosen = TransplantOptions.of(options, init)
-    files = {"--hard-link": chosen.hard_link, "--verify": chosen.verify, "progress": chosen.progress}
+    files = {"hard_link": chosen.hard_link, "verify": chosen.verify, "progress": chosen.progress}
     require_absent(files, "a model in memory")
     model = without_adapters(model)
     if not hasattr(model, "get_input_embeddings"):

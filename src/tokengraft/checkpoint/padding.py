@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from tokengraft.checkpoint.ids import CONFIG, id_fields, read_config
 from tokengraft.checkpoint.layout import Checkpoint, find_vocabulary, has_weights, open_checkpoint
-from tokengraft.errors import CheckpointError, require, whole_number
+from tokengraft.errors import CheckpointError, option, require, whole_number
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.vocab_plan import VocabPlan
 
@@ -24,7 +24,7 @@ def pad_multiple(name: str, value: Any) -> PadMultiple:
     require(
         1 <= multiple <= 1 << 20,
         f"the pad multiple is {multiple!r}; it must be a number from 1 to 1,048,576, or keep",
-        "pass --pad-multiple 64, 128 or keep",
+        f"pass {option('pad_multiple', 64)}, 128 or keep",
     )
     return multiple
 

@@ -45,7 +45,7 @@ from tokengraft.checkpoint.tensors import (
     read_rows,
     widen,
 )
-from tokengraft.errors import OptionError, Progress, require, require_type, seed
+from tokengraft.errors import OptionError, Progress, option, require, require_type, seed
 from tokengraft.output.atomic import sync
 from tokengraft.representation import set_fields, shown
 from tokengraft.vocab_plan import VocabPlan
@@ -115,8 +115,8 @@ class TransplantOptions:
 
 def require_absent(options: Mapping[str, Any], what: str) -> None:
     """Refuses options that have a value and do not apply."""
-    for flag, given in options.items():
-        require(not given, f"{flag} does not apply to {what}", hint=f"leave out {flag}")
+    for name, given in options.items():
+        require(not given, f"{option(name)} does not apply to {what}", hint=f"leave out {option(name)}")
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from tokengraft import _core
 from tokengraft.checkpoint.gguf.file import ARRAY, FLOAT32, STRING, GgufFile, GgufKey, wrong_file
-from tokengraft.errors import CheckpointError, InvalidTokenizerError
+from tokengraft.errors import CheckpointError, InvalidTokenizerError, option
 from tokengraft.formats.agreement import most_in_order, split_differences
 from tokengraft.tokenizer.added import FLAGS
 from tokengraft.tokenizer.kind import SPACE, Kind
@@ -207,7 +207,8 @@ def pre_tokenizer(vocabulary: GgufVocabulary, inside: Tokenizer, new: Tokenizer)
         raise CheckpointError(
             f"the new tokenizer was not made from that in `{vocabulary.file.path.name}`: their common merges are in "
             "another order or there are none, and llama.cpp's converter does not know the new one",
-            hint="pass a tokenizer that was made from that of the model; if it was, name that one: --base TOKENIZER",
+            hint="pass a tokenizer that was made from that of the model; if it was, name that one: "
+            f"{option('base', 'TOKENIZER')}",
         )
     return other, (f"the new tokenizer is another one: its pre-tokenizer type is {other!r}, not {vocabulary.pre!r}",)
 
@@ -220,7 +221,7 @@ def require_base(vocabulary: GgufVocabulary, inside: Tokenizer, new: Tokenizer, 
         raise InvalidTokenizerError(
             f"the base gives the token {differing!r} the id {ours.get(differing)}, `{name}` the id "
             f"{theirs.get(differing)}",
-            hint="pass the tokenizer that the file was converted with, or leave out --base",
+            hint=f"pass the tokenizer that the file was converted with, or leave out {option('base')}",
         )
     # A rank file has merges that never apply, which the converter does not write.
     if vocabulary.kind == "byte-level" and next(split_differences(inside, base), None) is not None:

@@ -62,7 +62,7 @@ from tokengraft.checkpoint.tensors import (
     read_rows,
     widen,
 )
-from tokengraft.errors import CheckpointError, OptionError, SourceNotFoundError
+from tokengraft.errors import CheckpointError, OptionError, SourceNotFoundError, option
 from tokengraft.formats.sources import folder_files, is_tokenizer_file, load_folder
 from tokengraft.output.atomic import new_folder, write_files
 from tokengraft.output.json_file import JsonStyle
@@ -318,14 +318,15 @@ def _old_tokenizer(folder: Path, config: Mapping[str, Any], base: Tokenizer | No
         own = load_folder(folder)
     if own and base and own.ids != base.ids:
         raise CheckpointError(
-            f"the tokenizer in `{folder}` has another vocabulary than --base",
-            hint="leave out --base, or pass the tokenizer that the adapter was trained with",
+            f"the tokenizer in `{folder}` has another vocabulary than {option('base')}",
+            hint=f"leave out {option('base')}, or pass the tokenizer that the adapter was trained with",
         )
     tokenizer = base or own
     if tokenizer is None:
         raise CheckpointError(
             f"`{folder}` has no tokenizer, so the old vocabulary is not known",
-            hint=f"pass the tokenizer of its base (`{config.get('base_model_name_or_path')}`): --base TOKENIZER",
+            hint=f"pass the tokenizer of its base (`{config.get('base_model_name_or_path')}`): "
+            f"{option('base', 'TOKENIZER')}",
         )
     return tokenizer
 
@@ -363,14 +364,14 @@ def _with_inits(options: TransplantOptions, model: Path, *, tied: bool) -> tuple
             raise OptionError(
                 f"the model was transplanted with the initialiser {names}, and {asked_names} was asked for: rows of "
                 "new tokens in the adapter are changes of those of the model",
-                hint="leave out --init and --output-init: those of the model are used",
+                hint=f"leave out {option('init')} and {option('output_init')}: those of the model are used",
             )
         options = replace(options, init=used[0], output_init=None if used[0] == used[1] else used[1])
     if not all(init in _LINEAR for init in options.inits):
         raise OptionError(
             f"the initialiser for new rows of an adapter must be one of {', '.join(_LINEAR)}, not "
             f"{init_name(options.inits[0])}: its rows are changes of those of the model",
-            hint=f"transplant the model with another --init, or {MERGE}",
+            hint=f"transplant the model with another {option('init')}, or {MERGE}",
         )
     return options, warnings
 
