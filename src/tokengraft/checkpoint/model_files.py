@@ -7,7 +7,7 @@ is refused by name. Nothing is unpickled, and no class that `modules.json` names
 
 import json
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -198,12 +198,13 @@ def _index(source: Checkpoint, vocabulary: Vocabulary, rows: int) -> bytes:
     return JsonStyle.of(raw).dump(index)
 
 
-def written_before(folder: Path) -> set[str]:
-    """The files that an earlier transplant wrote to a folder, according to its report."""
+def written_before(folder: Path) -> Callable[[Path], bool]:
+    """A test whether an earlier transplant wrote a file of a folder, according to its report."""
     try:
-        return {str(name) for name in json.loads((folder / REPORT).read_bytes())["files"]} | {REPORT}
+        names = {str(name) for name in json.loads((folder / REPORT).read_bytes())["files"]} | {REPORT}
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return set()
+        names = set()
+    return lambda path: path.as_posix() in names
 
 
 def recorded_inits(model: Path) -> tuple[str, str] | None:

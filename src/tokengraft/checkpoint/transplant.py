@@ -5,7 +5,7 @@ Only tensors with a vocabulary axis are read and written, a block of rows at a t
 
 import os
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from tokengraft.checkpoint.compare_files import require_torch
 from tokengraft.checkpoint.gguf.file import is_gguf
@@ -21,16 +21,6 @@ from tokengraft.formats.sources import load
 from tokengraft.output.atomic import require_distinct, require_new
 from tokengraft.progress import stage
 from tokengraft.tokenizer.tokenizer import Tokenizer
-
-
-class _Job(Protocol):
-    """A transplant of which everything is decided, and nothing is written."""
-
-    def describe(self) -> Transplant:
-        """The result before anything is written."""
-
-    def write(self, out: Path, *, force: bool) -> Transplant:
-        """Writes the result, compares it with the source, and renames it into place."""
 
 
 @stage("transplanting the checkpoint")
@@ -91,7 +81,7 @@ def transplant(
         require_distinct([checkpoint, *paths], out)
     folder = Path(checkpoint)
     written = {"hard_link": chosen.hard_link, "verify": chosen.verify}
-    job: _Job
+    job: ModelJob | GgufJob | AdapterJob
     if is_gguf(folder):
         require_absent(written | {"as_adapter": as_adapter}, "a GGUF file")
         new = new_tokenizer if isinstance(new_tokenizer, Tokenizer) else load(new_tokenizer)

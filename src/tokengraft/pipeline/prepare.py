@@ -170,8 +170,7 @@ def _require_options(job: Request, base: Tokenizer, *, weighted: bool) -> None:
 def replaceable(out: Path, *, weighted: bool) -> Callable[[Path], bool]:
     """A test whether a file in an existing output may be replaced: only files that an earlier run wrote."""
     if weighted:
-        ours = written_before(out)
-        return lambda path: path.as_posix() in ours
+        return written_before(out)
     return lambda path: is_tokenizer_file(path) or path.as_posix() in (*ADAPT_FILES, CARD)
 
 

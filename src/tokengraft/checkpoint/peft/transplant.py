@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from tokengraft import _core
-from tokengraft.checkpoint.byte_ranges import copy_bytes, read_into
+from tokengraft.checkpoint.byte_ranges import copy_bytes
 from tokengraft.checkpoint.compare_files import ByteComparison, comparisons
 from tokengraft.checkpoint.ids import CONFIG, CONFIGS, Renumbering, id_fields, model_configs, read_config
 from tokengraft.checkpoint.layout import (
@@ -60,6 +60,7 @@ from tokengraft.checkpoint.tensors import (
     header_bytes,
     narrow,
     read_rows,
+    read_tensor,
     widen,
 )
 from tokengraft.errors import CheckpointError, OptionError, SourceNotFoundError, option
@@ -152,8 +153,7 @@ class AdapterJob:
         """Writes the folder, and compares the tensors with those of the source."""
         config = self.folder / ADAPTER_CONFIG
         written = [found for info in self.file.tensors.values() if (found := self._new_tensor(info))]
-        before = written_before(out)
-        with new_folder(out, replaceable=(lambda path: path.as_posix() in before) if force else None) as folder:
+        with new_folder(out, replaceable=written_before(out) if force else None) as folder:
             for path in self._entries():
                 if _is_copied(path):
                     shutil.copyfile(path, folder / path.name)
@@ -378,10 +378,7 @@ def _with_inits(options: TransplantOptions, model: Path, *, tied: bool) -> tuple
 
 def _matrix(stream: BinaryIO, info: TensorInfo) -> Raw:
     """The bytes of a tensor, with a row for each index of its first axis."""
-    data = np.empty(info.size, np.uint8)
-    stream.seek(info.start)
-    read_into(stream, data)
-    return data.reshape(info.shape[0], -1)
+    return read_tensor(stream, info).reshape(info.shape[0], -1)
 
 
 def _transposed(matrix: Raw, info: TensorInfo) -> Raw:
