@@ -4,7 +4,6 @@ Every weight is (1 - share) times the trained one plus share times the one befor
 rounded once. Rows of new tokens are those of the trained model: before training they knew nothing.
 """
 
-import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -21,6 +20,7 @@ from tokengraft.checkpoint.model_card import base_name, made_by, public_command,
 from tokengraft.checkpoint.model_files import ADAPT_FILES, CARD, REPORT, TRAINING, written_before
 from tokengraft.checkpoint.peft.blend import AdapterBlend
 from tokengraft.checkpoint.peft.transplant import is_adapter
+from tokengraft.checkpoint.result import write_record
 from tokengraft.checkpoint.tensors import (
     ITEM_BYTES,
     Ids,
@@ -314,10 +314,7 @@ _WEIGHTS = (".bin", ".pt", ".pth", ".ckpt", ".safetensors")
 def write_report(
     folder: Path, step: str, options: Mapping[str, Any], inputs: Mapping[str, Path], result: Mapping[str, Any]
 ) -> None:
-    """Writes `tokengraft.json` of a trained or blended model, with the names of all files in the folder."""
-    files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    """Writes `tokengraft.json` of a trained or blended model."""
     names = [{"role": role, "name": path.name} for role, path in inputs.items()]
     request = {"step": step, "versions": {"tokengraft": _core.__version__}, "options": dict(options), "inputs": names}
-    report = {"tokengraft": _core.__version__, "request": request, "files": files, step: dict(result), "new_ids": []}
-    text = json.dumps(report, ensure_ascii=False, indent=2) + "\n"
-    (folder / REPORT).write_text(text, encoding="utf-8", errors="backslashreplace")
+    write_record(folder, {"request": request}, {step: dict(result), "new_ids": []})

@@ -115,11 +115,9 @@ def model_rows(source: str | os.PathLike[str]) -> ModelRows | None:
     except CheckpointError:  # `transplant` refuses it, and says why
         pass
     config = read_config(folder / CONFIG) if os.path.isfile(folder / CONFIG) else None  # noqa: PTH113 - a name may be too long
-    return _of_config(Checkpoint(folder, config, (), None)) if isinstance(config, dict) else None
-
-
-def _of_config(checkpoint: Checkpoint) -> ModelRows | None:
-    text, config = checkpoint.text_config, checkpoint.config
+    if not isinstance(config, dict):
+        return None
+    text = Checkpoint(folder, config, (), None).text_config
     rows, width = text.get("vocab_size"), text.get("hidden_size")
     types = (some.get(name) for some in (text, config) for name in ("dtype", "torch_dtype"))
     item = _ITEM_BYTES.get(str(next(filter(None, types), None)))

@@ -102,7 +102,14 @@ class AdapterJob:
     def prepare(cls, folder: Path, model: Any, base: Tokenizer | None, options: TransplantOptions) -> "AdapterJob":
         """The job for an adapter and the folder of the new model, after refusing what cannot be done."""
         config, file = opened(folder)
-        checkpoint = open_model(_model_folder(model))
+        if not isinstance(model, str | os.PathLike) or not has_weights(model):
+            raise OptionError(
+                "the first argument is an adapter; the second must be the folder of the model that it will be used "
+                "with: its base, transplanted",
+                hint="transplant the base first: `tokengraft transplant BASE NEW_TOKENIZER --out NEW_MODEL`, then "
+                "`tokengraft transplant ADAPTER NEW_MODEL --out NEW_ADAPTER`",
+            )
+        checkpoint = open_model(Path(model))
         vocabulary = find_vocabulary(checkpoint)
         old, new = _old_tokenizer(folder, config, base), load_folder(checkpoint.folder)
         parts = adapter_parts(file, vocabulary, config)
@@ -298,17 +305,6 @@ def opened(folder: Path) -> tuple[dict[str, Any], TensorFile]:
         if "token" in field and isinstance(value, list) and value and field not in INDICES.values():
             raise does_not_fit(f"`{field}` lists ids of tokens, and the new tokenizer may split their text otherwise")
     return config, TensorFile.open(folder / ADAPTER_WEIGHTS)
-
-
-def _model_folder(model: Any) -> Path:
-    if not isinstance(model, str | os.PathLike) or not has_weights(model):
-        raise OptionError(
-            "the first argument is an adapter; the second must be the folder of the model that it will be used with: "
-            "its base, transplanted",
-            hint="transplant the base first: `tokengraft transplant BASE NEW_TOKENIZER --out NEW_MODEL`, then "
-            "`tokengraft transplant ADAPTER NEW_MODEL --out NEW_ADAPTER`",
-        )
-    return Path(model)
 
 
 def _old_tokenizer(folder: Path, config: Mapping[str, Any], base: Tokenizer | None) -> Tokenizer:
