@@ -95,7 +95,11 @@ def blend(
     """
     for name, value in (("trained", trained), ("adapted", adapted)):
         require_type(name, value, str, os.PathLike)
-    share = require_share(share)
+    share = float(number("share", share))
+    if not 0 <= share <= 1:
+        raise OptionError(
+            f"{option('share')} is {share:g}; it must be from 0 to 1", hint=f"pass {option('share', 0.2)}"
+        )
     require_new(Path(out), force=force)
     require_distinct([trained, adapted], out)
     source, before = Path(trained), Path(adapted)
@@ -123,14 +127,6 @@ def blend(
         (partial / CARD).write_bytes(trained_card((before, source), state, f"## Blending\n\n{made}"))
         write_report(partial, "blend", {"share": share}, {"trained": source, "adapted": before}, result.as_dict())
     return result
-
-
-def require_share(share: Any) -> float:
-    """A share from 0 to 1."""
-    value = number("share", share)
-    if not 0 <= value <= 1:
-        raise OptionError(f"{option('share')} is {value}; it must be from 0 to 1", hint=f"pass {option('share', 0.2)}")
-    return float(value)
 
 
 def new_ids(adapted: Path, rows: int) -> tuple[Ids, tuple[str, ...]]:

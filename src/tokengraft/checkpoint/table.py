@@ -168,6 +168,11 @@ class NewTables:
                 yield range(int(copies[start]), int(copies[end - 1]) + 1)
             begin = end
 
+    def whole(self, tensor: VocabTensor, old: Raw) -> Raw:
+        """All rows of one new table, from those of the old one."""
+        parts = self.parts(tensor, lambda ids: old[ids])
+        return np.concatenate([old[part.start : part.stop] if isinstance(part, range) else part for part in parts])
+
 
 @dataclass(frozen=True)
 class _NewTable:

@@ -11,7 +11,6 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any, BinaryIO
@@ -200,15 +199,15 @@ class AdapterJob:
             return None
         if part.suffix == COLUMNS:
             after = replace(info, shape=(info.shape[0], tables.rows), size=info.size // info.shape[1] * tables.rows)
-            return after, partial(self._write_columns, part)
+            columns = part.vocab_tensor
+
+            def write(old: BinaryIO, new: BinaryIO) -> None:
+                rows = tables.whole(columns, _transposed(_matrix(old, info), info))
+                new.write(_transposed(rows, info).data)
+
+            return after, write
         tensor = part.vocab_tensor
         return info.with_rows(tables.rows), lambda old, new: write_table(tables, tensor, old, new, Event())
-
-    def _write_columns(self, part: Part, old: BinaryIO, new: BinaryIO) -> None:
-        columns = _transposed(_matrix(old, part.info), part.info)
-        blocks = self.tables.parts(part.vocab_tensor, lambda ids: columns[ids])
-        rows = [columns[one.start : one.stop] if isinstance(one, range) else one for one in blocks]
-        new.write(_transposed(np.concatenate(rows), part.info).data)
 
     def _compare(self, new: TensorFile) -> ByteComparison:
         """Compares what was written with the source: copied tensors, and kept rows and columns of the others."""
