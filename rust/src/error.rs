@@ -154,7 +154,7 @@ pub enum Error {
     /// A document needs more memory than is allowed.
     #[error(
         "a document of {bytes} bytes or more cannot be cut into parts; it needs about {factor} times as much memory, \
-         and documents beyond {longest} bytes need more than --memory allows"
+         and documents beyond {longest} bytes need more than is allowed"
     )]
     CostlyDocument {
         /// Its length.
@@ -225,7 +225,7 @@ impl Error {
         )
     }
 
-    /// What the user can do about it.
+    /// What the user can do about it. Options are in braces: a command and a function spell them differently.
     #[must_use]
     pub fn hint(&self) -> &'static str {
         match self {
@@ -250,10 +250,10 @@ impl Error {
                 "set `normalized` to false for it in `added_tokens`"
             }
             Self::CostlyDocument { .. } => {
-                "raise --memory, or give the text as smaller documents, such as lines: --documents lines"
+                "raise {memory}, or give the text as smaller documents, such as lines: {documents}"
             }
             Self::LongPart { .. } => {
-                "give the text as smaller documents, such as lines: --documents lines; or count it (`tokengraft count`) \
+                "give the text as smaller documents, such as lines: {documents}; or count it (`tokengraft count`) \
                  and pass the counts"
             }
             Self::LongPretoken { .. } => {
@@ -264,10 +264,10 @@ impl Error {
             Self::NotText => "count the corpus with this tokenizer",
             Self::BadCounts { .. } => "count the corpus again",
             Self::NotByteLevel { .. } => "let ByteLevel be the last step that changes characters",
-            Self::BadLine { .. } => "fix the line, or pass --skip-bad to leave such lines out",
-            Self::BadRow { .. } => "remove the row, or pass --skip-bad to leave such rows out",
+            Self::BadLine { .. } => "fix the line, or pass {skip_bad} to leave such lines out",
+            Self::BadRow { .. } => "remove the row, or pass {skip_bad} to leave such rows out",
             Self::Overflow { .. } | Self::TooFrequent => "lower the weights",
-            Self::Spill { .. } => "raise --memory, or set TMPDIR to a folder with more space",
+            Self::Spill { .. } => "raise {memory}, or set TMPDIR to a folder with more space",
             Self::Decode { .. } => "decode the same ids with `tokenizers` to see whether it fails there too",
             Self::Pretokenize { .. } => "try the same text with `tokenizers` to see whether it fails there too",
         }

@@ -1,7 +1,7 @@
 """The errors a user can cause, each with what was found, what was expected and what to do; and `Progress`.
 
-Any other exception that tokengraft raises is a bug in it. Messages are written with the options of the command line.
-Python shows them as arguments (`as_arguments`), unless a command runs (`on_command_line`).
+Any other exception that tokengraft raises is a bug in it. Messages name options with `option`: as arguments of Python,
+or as flags while a command runs (`on_command_line`).
 """
 
 import re
@@ -23,10 +23,6 @@ _LONGEST = 4 * MAX_CHARACTERS
 """Characters of a message that are looked at: a URL is not cut inside its password."""
 
 
-_OPTION = re.compile(
-    r"(?P<code>`[^`-][^`]*`)"  # a command or a value
-    r"|`?(?<![^\s(`])--(?P<name>[a-z][a-z-]*[a-z])\b`?(?: (?P<value>\d[\d.,]*\b|N\b|auto\b)(?![\w/%]|[.,]\d| \d))?"
-)
 _ARGUMENTS = {
     "force": "force=True",
     "protect": "Protection.tokens",
@@ -40,28 +36,28 @@ _ARGUMENTS = {
 _command_runs = False
 
 
-def as_arguments(text: str) -> str:
-    """A message with arguments of Python in place of options. Commands in backticks stay as they are.
+def option(name: str, value: object = None) -> str:
+    """An option in a message, with a value if one is given: a flag while a command runs, otherwise an argument.
 
-    >>> as_arguments("pass --min-count 2 or --swap, or run `tokengraft count --min-count`")
-    'pass `min_count=2` or `swap`, or run `tokengraft count --min-count`'
+    A value in small letters is a string; others stand for themselves, such as 2, N and PATH.
+
+    >>> option("min_count", 2), option("swap", "auto"), option("out", "PATH"), option("force")
+    ('`min_count=2`', "`swap='auto'`", '`out=PATH`', '`force=True`')
+    >>> with on_command_line():
+    ...     option("min_count", 2)
+    '--min-count 2'
     """
-
-    def as_argument(option: re.Match[str]) -> str:
-        if option["code"]:
-            return option["code"]
-        name = option["name"].replace("-", "_")
-        value = (option["value"] or "").replace(",", "").replace("auto", "'auto'")
-        return f"`{_ARGUMENTS.get(name, name)}{value and '='}{value}`"
-
-    return _OPTION.sub(as_argument, text)
+    if _command_runs:
+        return f"--{name.replace('_', '-')}" + ("" if value is None else f" {value}")
+    shown = repr(value) if isinstance(value, str) and value.islower() else value
+    return f"`{_ARGUMENTS.get(name, name)}" + ("`" if value is None else f"={shown}`")
 
 
 @contextmanager
-def on_command_line() -> Iterator[None]:
-    """While the block runs, messages of errors name the options of the command line, not the arguments of Python."""
+def on_command_line(runs: bool = True) -> Iterator[None]:
+    """While the block runs, messages are for the command line; with False, for Python."""
     global _command_runs  # not a context variable: errors are made in threads too
-    before, _command_runs = _command_runs, True
+    before, _command_runs = _command_runs, runs
     try:
         yield
     finally:
@@ -80,21 +76,11 @@ class TokengraftError(Exception):
     """
 
     def __init__(self, message: str, *, hint: str) -> None:
-        self._texts = tuple(printable(without_credentials(text[:_LONGEST])) for text in (message, hint))
+        self.message, self.hint = (printable(without_credentials(text[:_LONGEST])) for text in (message, hint))
         super().__init__(self.message, self.hint)
 
-    @property
-    def message(self) -> str:
-        """What was found, and what was expected."""
-        return self._texts[0] if _command_runs else as_arguments(self._texts[0])
-
-    @property
-    def hint(self) -> str:
-        """What to do."""
-        return self._texts[1] if _command_runs else as_arguments(self._texts[1])
-
     def __reduce__(self) -> tuple[object, ...]:
-        return partial(type(self), hint=self._texts[1]), self._texts[:1]
+        return partial(type(self), hint=self.hint), (self.message,)
 
     def __str__(self) -> str:
         return f"{self.message}\nhint: {self.hint}"
@@ -218,15 +204,16 @@ def positive(name: str, value: Any) -> int:
     """A whole number that is at least 1 and below 2^63."""
     n = whole_number(name, value)
     if not 1 <= n < 2**63:
-        flag = f"--{name.replace('_', '-')}"
-        raise OptionError(f"{flag} is {n}; it must be at least 1 and below 2^63", hint=f"pass {flag} 1 or more")
+        raise OptionError(
+            f"{option(name)} is {n}; it must be at least 1 and below 2^63", hint=f"pass {option(name, 1)} or more"
+        )
     return n
 
 
 def seed(name: str, value: Any) -> int:
     """A whole number that is 0 or more."""
     n = whole_number(name, value)
-    require(n >= 0, f"--{name} is {n}; it must be 0 or more", f"pass --{name} 0")
+    require(n >= 0, f"{option(name)} is {n}; it must be 0 or more", f"pass {option(name, 0)}")
     return n
 
 

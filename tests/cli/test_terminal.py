@@ -309,31 +309,31 @@ def test_every_command_has_quiet_and_json():
 
 def test_texts_have_the_name_that_is_given_or_that_of_their_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert texts_by_name(["et=a", "c/en.txt"], "--text") == {"et": "a", "en": "c/en.txt"}
-    assert one_text(["a.txt", "b.txt"], "--text") == ("a", ["a.txt", "b.txt"])
-    assert one_text(["et=a.txt", "b.txt"], "--text") == ("et", ["a.txt", "b.txt"])
+    assert texts_by_name(["et=a", "c/en.txt"], "text") == {"et": "a", "en": "c/en.txt"}
+    assert one_text(["a.txt", "b.txt"], "text") == ("a", ["a.txt", "b.txt"])
+    assert one_text(["et=a.txt", "b.txt"], "text") == ("et", ["a.txt", "b.txt"])
     assert kept_texts(["a", "b"], "keep") == {"keep": ["a", "b"]}
     assert kept_texts(["a", "de=b", "c"], "keep") == {"keep": "a", "de": ["b", "c"]}
     (tmp_path / "x=y.txt").write_text("a file with a strange name")
-    assert texts_by_name(["x=y.txt"], "--text") == {"x=y": "x=y.txt"}
+    assert texts_by_name(["x=y.txt"], "text") == {"x=y": "x=y.txt"}
     with pytest.raises(tg.errors.OptionError, match="`text` is one text, and 2 were given: 'et', 'en'"):
-        one_text(["et=a", "en=b"], "--text")
+        one_text(["et=a", "en=b"], "text")
 
 
 def test_lines_of_a_list_end_where_those_of_a_text_do(tmp_path):
     (tmp_path / "list.txt").write_bytes("\ufeffa\u2028b\r\n\x0b\x85c\nd\n".encode())
-    assert texts.lines_of(tmp_path / "list.txt", "--protect") == ["a\u2028b", "\x0b\x85c", "d"]
+    assert texts.lines_of(tmp_path / "list.txt", "protect") == ["a\u2028b", "\x0b\x85c", "d"]
     (tmp_path / "list.txt").write_bytes(b"")
-    assert texts.lines_of(tmp_path / "list.txt", "--protect") == texts.lines_of(None, "--protect") == []
+    assert texts.lines_of(tmp_path / "list.txt", "protect") == texts.lines_of(None, "protect") == []
 
 
 @pytest.mark.parametrize(
     ("texts", "option"),
     [
-        (lambda: texts_by_name(["et=a", "et=b"], "--text"), "text"),
-        (lambda: texts_by_name(["a/et.txt", "b/et.txt"], "--text"), "text"),
-        (lambda: texts_by_name(["et=a", "b/et.txt"], "--test"), "test"),
-        (lambda: one_text(["et=a", "et=b"], "--held-out"), "held_out"),
+        (lambda: texts_by_name(["et=a", "et=b"], "text"), "text"),
+        (lambda: texts_by_name(["a/et.txt", "b/et.txt"], "text"), "text"),
+        (lambda: texts_by_name(["et=a", "b/et.txt"], "test"), "test"),
+        (lambda: one_text(["et=a", "et=b"], "held_out"), "held_out"),
         (lambda: kept_texts(["et=a", "b", "et=c"], "keep"), "keep"),
         (lambda: kept_texts(["a", "et=b"], "et"), "keep"),
         (lambda: weighted_texts([["et=a", "et=b"]]), "target"),

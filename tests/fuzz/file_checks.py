@@ -101,7 +101,7 @@ def check_record(folder: Path, _: Random) -> None:
 def check_words(folder: Path, random: Random) -> None:
     """A word list, included in an extension or protected from pruning."""
     tokenizer = _model(folder)
-    words = [line for line in lines_of(folder / "words.txt", "--include") if line.strip()]
+    words = [line for line in lines_of(folder / "words.txt", "include") if line.strip()]
     listed = tg.learn.WordList(tuple(words), exact=random.random() < 0.5)
     extension = tg.extend(tokenizer, _short_counts((folder / MODEL).read_bytes()), 200, include=listed)
     extended = extension.apply(tokenizer)

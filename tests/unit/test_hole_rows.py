@@ -234,7 +234,7 @@ def test_a_generation_config_that_cannot_list_ids_is_refused(tmp_path):
         (tmp_path / "model" / "generation_config.json").write_text(content)
         with pytest.raises(errors.CheckpointError, match=r"suppress_tokens|not a JSON object") as caught:
             tg.transplant(tmp_path / "model", small, tmp_path / "out")
-        assert "`hole_rows` keep" in caught.value.hint
+        assert "`hole_rows='keep'`" in caught.value.hint
         assert not (tmp_path / "out").exists()
         tg.transplant(
             tmp_path / "model", small, tmp_path / f"kept {len(content)}", options=tg.TransplantOptions(hole_rows="keep")

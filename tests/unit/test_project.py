@@ -204,13 +204,15 @@ def test_an_error_reads_as_message_and_hint():
 
 
 def test_an_error_names_arguments_in_python_and_options_on_the_command_line():
-    error = errors.OptionError("--max-add is `a --b`", hint="pass --add 8,000, or run `tokengraft count --min-count`")
-    assert error.message == "`max_add` is `a --b`"
-    assert error.hint == "pass `add=8000`, or run `tokengraft count --min-count`"
-    again = pickle.loads(pickle.dumps(error))
+    def made():
+        hint = f"pass {errors.option('add', 8000)}, {errors.option('ids', 'keep')} or {errors.option('out', 'PATH')}"
+        return errors.OptionError(f"{errors.option('max_add')} is `a --b`", hint=hint)
+
+    assert str(made()) == "`max_add` is `a --b`\nhint: pass `add=8000`, `ids='keep'` or `out=PATH`"
     with errors.on_command_line():
-        assert str(again) == ("--max-add is `a --b`\nhint: pass --add 8,000, or run `tokengraft count --min-count`")
-    assert str(again) == str(error)
+        error = made()
+    assert str(error) == "--max-add is `a --b`\nhint: pass --add 8000, --ids keep or --out PATH"
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
 def test_a_command_that_fails_names_options_and_a_function_names_arguments(tmp_path, capsys):
@@ -225,20 +227,51 @@ def test_a_command_that_fails_names_options_and_a_function_names_arguments(tmp_p
     assert "hint: pass --swap N alone" in shown
 
 
-def library_texts():
-    """Every string of the library, without docstrings, and with 0 for values inside. It may be part of a message."""
+FLAGS_OF_COMMANDS = (
+    *("cli", "options/option.py", "options/table.py", "pipeline/edit_options.py"),  # only commands show these
+    *("pipeline/training.py", "verify/serving"),  # the next command, and options of other programs
+)
+FLAGS_OF_RECORDS = {
+    *(
+        "checkpoint/blend.py",
+        "checkpoint/gguf/vocabulary.py",
+        "checkpoint/model_job.py",
+        "checkpoint/peft/transplant.py",
+    ),
+    *("errors.py", "learn/include.py", "measure/sample_texts.py", "pipeline/card.py", "pipeline/edit.py"),
+    *("pipeline/prepare.py", "pipeline/result.py", "pipeline/vocabulary.py", "pipeline/write.py"),
+    *("pruning/coverage.py", "training/held_out.py", "training/train.py"),
+}
+"""Modules with warnings and commands that cards and records have. They name flags, whoever reads them."""
+
+
+def library_modules():
+    """Every module that words errors for Python and for commands, parsed, with its path."""
     for path in sorted(PACKAGE.rglob("*.py")):
-        # Findings about stacks and the next step of training name options of other programs.
-        if {"cli", "edit_options.py", "options", "serving", "training.py"} & {*path.relative_to(PACKAGE).parts}:
-            continue
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        nodes = [*ast.walk(tree)]
-        seen = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
-        for node in nodes:
-            parts = node.values if isinstance(node, ast.JoinedStr) else [node]
-            if id(node) not in seen and isinstance(node, ast.JoinedStr | ast.Constant):
-                yield path, "".join(str(part.value) if isinstance(part, ast.Constant) else "0" for part in parts)
-            seen |= {*map(id, parts)}
+        if not (name := path.relative_to(PACKAGE).as_posix()).startswith(FLAGS_OF_COMMANDS):
+            yield name, ast.parse(path.read_text(encoding="utf-8"))
+
+
+def is_error(node):
+    """Whether a message inside this node is one of an error."""
+    called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+    return (
+        isinstance(node, ast.Raise) or getattr(node, "arg", "") == "hint" or re.search("Error$|require|refuse", called)
+    )
+
+
+def flags_in(tree):
+    """The texts that name an option as a flag, and whether each is part of an error. Docstrings are left out."""
+    nodes = [*ast.walk(tree)]
+    of_errors = {id(part) for node in nodes if is_error(node) for part in ast.walk(node)}
+    seen = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    for node in nodes:
+        parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+        if id(node) not in seen and isinstance(node, ast.JoinedStr | ast.Constant):
+            text = "".join(str(part.value) if isinstance(part, ast.Constant) else "value" for part in parts)
+            if options_in(text) and not text.startswith("tokengraft "):
+                yield text, id(node) in of_errors
+        seen |= {*map(id, parts)}
 
 
 def argument_names():
@@ -257,13 +290,31 @@ def options_in(text):
     return [*filter(None, re.findall(r"`(?!--)[^`]*`|(?:^|[\s(`])(--[a-z][a-z-]+)`?", text))]
 
 
-def test_every_option_that_a_message_of_the_library_names_is_an_argument_in_python():
+def test_every_error_names_options_for_the_reader():
+    found = [(name, *flag) for name, tree in library_modules() for flag in flags_in(tree)]
+    assert [flag for flag in found if flag[2] or flag[0] not in FLAGS_OF_RECORDS] == []
+    assert {name for name, *_ in found} == FLAGS_OF_RECORDS
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "raise OptionError('--add is 0', hint='pass a number')",
+        "return CountsError('none', hint=f'lower {option}, or `--min-count` 2')",
+        "require(n > 0, f'--{name} is {n}', 'correct it')",
+    ],
+)
+def test_a_flag_in_an_error_is_found(error):
+    assert [of_error for _, of_error in flags_in(ast.parse(error))] == [True]
+
+
+def test_every_option_that_an_error_names_is_an_argument_in_python():
     names = argument_names() | {option.name for option in TABLE}
-    for path, text in library_texts():
-        assert not options_in(errors.as_arguments(text)), f"{path}: {text!r}"
-        for option in options_in(text):
-            argument = errors.as_arguments(option).strip("`").partition("=")[0].rpartition(".")[2]
-            assert argument in names, f"{path}: {option} is no argument"
+    calls = [node for _, tree in library_modules() for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    named = {ast.literal_eval(call.args[0]) for call in calls if ast.unparse(call).startswith("option('")}
+    assert len(named) > 50
+    arguments = {errors.option(name).strip("`").partition("=")[0].rpartition(".")[2] for name in named}
+    assert arguments <= names
 
 
 @pytest.mark.parametrize(

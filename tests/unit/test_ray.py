@@ -170,15 +170,17 @@ def test_a_damaged_file_is_named_or_skipped_as_by_the_local_engine(tokenizer, co
         pq.write_table(pa.table({"text": ["a", "b", None]}), tmp_path / name, row_group_size=2)
     else:
         (tmp_path / name).write_bytes(DAMAGED[name][0])
-    messages = []
-    for engine in ("local", "ray"):
-        with pytest.raises(errors.CorpusError) as caught:
-            tg.count(tokenizer, [corpus, tmp_path / name], read_options=LINES, engine=engine)
-        assert caught.type is errors.CorpusError
-        messages.append(str(caught.value))
-    assert messages[0] == messages[1]
-    assert name in messages[1]
-    assert DAMAGED.get(name, ("", "row 3"))[1] in messages[1]
+    for of_command, option in ((False, "`skip_bad`"), (True, "--skip-bad")):
+        messages = []
+        for engine in ("local", "ray"):
+            with errors.on_command_line(of_command), pytest.raises(errors.CorpusError) as caught:
+                tg.count(tokenizer, [corpus, tmp_path / name], read_options=LINES, engine=engine)
+            assert caught.type is errors.CorpusError
+            messages.append(str(caught.value))
+        assert messages[0] == messages[1]
+        assert name in messages[1]
+        assert DAMAGED.get(name, ("", "row 3"))[1] in messages[1]
+        assert option in messages[1]
     read_options = replace(LINES, skip_bad=True)
     expected = tg.count(tokenizer, [corpus, tmp_path / name], read_options=read_options)
     assert expected.totals.skipped == 1

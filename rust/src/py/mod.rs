@@ -34,10 +34,16 @@ impl From<Error> for PyErr {
         };
         Python::attach(|py| {
             let raised = (|| {
-                let class = py.import("tokengraft.errors")?.getattr(class)?.cast_into::<PyType>()?;
-                let hint = PyDict::new(py);
-                hint.set_item("hint", error.hint())?;
-                Ok::<_, PyErr>(PyErr::from_value(class.call((error.to_string(),), Some(&hint))?))
+                let errors = py.import("tokengraft.errors")?;
+                let mut hint = error.hint().to_owned();
+                for (name, value) in [("memory", None), ("skip_bad", None), ("documents", Some("lines"))] {
+                    let option: String = errors.call_method1("option", (name, value))?.extract()?;
+                    hint = hint.replace(&format!("{{{name}}}"), &option);
+                }
+                let keywords = PyDict::new(py);
+                keywords.set_item("hint", hint)?;
+                let class = errors.getattr(class)?.cast_into::<PyType>()?;
+                Ok::<_, PyErr>(PyErr::from_value(class.call((error.to_string(),), Some(&keywords))?))
             })();
             raised.unwrap_or_else(|_| PyRuntimeError::new_err(error.to_string()))
         })

@@ -4,35 +4,36 @@ Every weight is (1 - share) times the trained one plus share times the one befor
 rounded once. Rows of new tokens are those of the trained model: before training they knew nothing.
 """
 
-import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from tokengraft import _core
-from tokengraft.checkpoint.byte_ranges import read_into
 from tokengraft.checkpoint.ids import read_config
-from tokengraft.checkpoint.layout import Checkpoint, Vocabulary, find_vocabulary, open_checkpoint
+from tokengraft.checkpoint.layout import INDEX, Checkpoint, find_vocabulary, open_checkpoint
 from tokengraft.checkpoint.model_card import base_name, made_by, public_command, trained_card
 from tokengraft.checkpoint.model_files import ADAPT_FILES, CARD, REPORT, TRAINING, written_before
 from tokengraft.checkpoint.peft.blend import AdapterBlend
 from tokengraft.checkpoint.peft.transplant import is_adapter
+from tokengraft.checkpoint.result import write_record
 from tokengraft.checkpoint.tensors import (
     ITEM_BYTES,
     Ids,
     Raw,
     Rows,
+    TensorFile,
     TensorInfo,
     header_bytes,
     narrow,
+    read_tensor,
     widen,
 )
-from tokengraft.errors import CheckpointError, OptionError, Progress, number, require_type
+from tokengraft.errors import CheckpointError, OptionError, Progress, number, option, require_type
 from tokengraft.formats.sources import folder_files, is_tokenizer_file, load_folder
 from tokengraft.output.atomic import new_folder, require_distinct, require_new, write_files
 from tokengraft.progress import stage
@@ -94,7 +95,11 @@ def blend(
     """
     for name, value in (("trained", trained), ("adapted", adapted)):
         require_type(name, value, str, os.PathLike)
-    share = require_share(share)
+    share = float(number("share", share))
+    if not 0 <= share <= 1:
+        raise OptionError(
+            f"{option('share')} is {share:g}; it must be from 0 to 1", hint=f"pass {option('share', 0.2)}"
+        )
     require_new(Path(out), force=force)
     require_distinct([trained, adapted], out)
     source, before = Path(trained), Path(adapted)
@@ -103,8 +108,7 @@ def blend(
             f"`{before}` is an adapter, and not the model before training",
             hint="merge it into its base (`merge_and_unload`) and pass that model",
         )
-    ours = written_before(Path(out))
-    with new_folder(Path(out), replaceable=(lambda path: path.as_posix() in ours) if force else None) as partial:
+    with new_folder(Path(out), replaceable=written_before(Path(out)) if force else None) as partial:
         base = open_checkpoint(before)
         new, warnings = new_ids(before, find_vocabulary(base).rows)
         if is_adapter(source):
@@ -117,29 +121,12 @@ def blend(
             job.write(share, partial, progress)
             result = Blend(share, len(job.pairs), len(new), False, warnings)
         copy_others(source, before, partial)
-        words = [
-            "tokengraft",
-            "blend",
-            base_name(source),
-            base_name(before),
-            "--share",
-            f"{share:g}",
-            "--out",
-            "blended",
-        ]
+        words = ["tokengraft", "blend", base_name(source), base_name(before), "--share", f"{share:g}"]
         state = f"Blended: {1 - share:g} times the trained weights, {share:g} times those before training."
-        made = made_by(public_command(words), REPORT)
+        made = made_by(public_command([*words, "--out", "blended"]), REPORT)
         (partial / CARD).write_bytes(trained_card((before, source), state, f"## Blending\n\n{made}"))
         write_report(partial, "blend", {"share": share}, {"trained": source, "adapted": before}, result.as_dict())
     return result
-
-
-def require_share(share: Any) -> float:
-    """A share from 0 to 1."""
-    value = number("share", share)
-    if not 0 <= value <= 1:
-        raise OptionError(f"--share is {value}; it must be from 0 to 1", hint="pass --share 0.2")
-    return float(value)
 
 
 def new_ids(adapted: Path, rows: int) -> tuple[Ids, tuple[str, ...]]:
@@ -176,26 +163,8 @@ def require_same_vocabulary(trained: Path, adapted: Path) -> None:
         )
 
 
-@dataclass(frozen=True)
-class _Side:
-    """A tensor in its file."""
-
-    info: TensorInfo
-    path: Path
-
-    def read(self, stream: BinaryIO, start: int, end: int) -> Raw:
-        """The bytes of some numbers."""
-        item = ITEM_BYTES[self.info.dtype]
-        raw = np.empty((end - start) * item, np.uint8)
-        stream.seek(self.info.start + start * item)
-        read_into(stream, raw)
-        return raw
-
-
-def blended(trained: Rows, adapted: Rows, share: float) -> Rows:
-    """The weighted mean of numbers, in 32 bits."""
-    mean: Rows = np.float32(1 - share) * trained + np.float32(share) * adapted
-    return mean
+_Side = tuple[TensorInfo, TensorFile]
+"""A tensor of one of the models, and its file."""
 
 
 @dataclass(frozen=True)
@@ -222,24 +191,25 @@ class WeightBlend:
                 hint=_FIT,
             )
         ours, theirs, vocabulary = (trained, adapted, first) if layout == "trained" else (adapted, trained, second)
-        others = _sides(theirs)
+        others = {info.name: (info, file) for info, file in theirs.tensors}
         heads = {t.info.name for t in vocabulary.tensors if t.role == "output" and vocabulary.tied}
-        stand_in = _input(second if layout == "trained" else first)
+        of_others = second if layout == "trained" else first
+        stand_in = next(tensor.info.name for tensor in of_others.tensors if tensor.role == "input")
         pairs = dict[str, tuple[_Side, _Side]]()
-        for name, side in _sides(ours).items():
+        for info, file in ours.tensors:
+            name = info.name
             found = _named(name, others) or (stand_in if name in heads else None)
             other = others.get(found or "")
-            if other is None or other.info.shape != side.info.shape:
-                what = f"the shape {list(other.info.shape)}" if other else "no such tensor"
+            if other is None or other[0].shape != info.shape:
+                what = f"the shape {list(other[0].shape)}" if other else "no such tensor"
                 raise CheckpointError(
-                    f"`{name}` has the shape {list(side.info.shape)} in `{ours.folder}`, and `{theirs.folder}` has "
-                    f"{what}",
+                    f"`{name}` has the shape {list(info.shape)} in `{ours.folder}`, and `{theirs.folder}` has {what}",
                     hint=_FIT,
                 )
-            pairs[name] = (side, other) if layout == "trained" else (other, side)
+            pairs[name] = ((info, file), other) if layout == "trained" else (other, (info, file))
             _require_numbers(name, *pairs[name])
         missing = {*others} - {_named(name, others) for name in pairs}
-        missing -= {t.info.name for t in (second if layout == "trained" else first).tensors if t.role == "output"}
+        missing -= {tensor.info.name for tensor in of_others.tensors if tensor.role == "output"}
         if missing:
             raise CheckpointError(
                 f"`{theirs.folder}` has the tensor `{min(missing)}`, and `{ours.folder}` does not", hint=_FIT
@@ -260,37 +230,33 @@ class WeightBlend:
                         if progress:
                             progress(file.path.name, block.nbytes, total)
         if self.layout.index is not None:
-            shutil.copyfile(
-                self.layout.folder / "model.safetensors.index.json", folder / "model.safetensors.index.json"
-            )
+            shutil.copyfile(self.layout.folder / INDEX, folder / INDEX)
 
     def blocks(self, name: str, share: float) -> Iterator[Raw]:
         """The bytes of a blended tensor, in parts."""
-        trained, adapted = self.pairs[name]
+        (trained, ours), (adapted, theirs) = self.pairs[name]
         dtype = next(file for file in self.layout.files if name in file.tensors).tensors[name].dtype
-        with trained.path.open("rb", buffering=0) as first, adapted.path.open("rb", buffering=0) as second:
+        with ours.path.open("rb", buffering=0) as first, theirs.path.open("rb", buffering=0) as second:
             if dtype not in ITEM_BYTES:  # equal in both
-                yield _whole(first, trained.info)
+                yield read_tensor(first, trained)
                 return
+
+            def numbers(stream: BinaryIO, info: TensorInfo, start: int, end: int) -> Rows:
+                item = ITEM_BYTES[info.dtype]
+                part = replace(info, start=info.start + start * item, size=(end - start) * item)
+                return widen(read_tensor(stream, part), info.dtype)
+
             width = self.tables.get(name, 1)
-            size = trained.info.size // ITEM_BYTES[trained.info.dtype]
+            size = trained.size // ITEM_BYTES[trained.dtype]
             step = max(1, BLOCK_NUMBERS // width) * width
             for start in range(0, size, step):
                 end = min(start + step, size)
-                ours = widen(trained.read(first, start, end), trained.info.dtype)
-                mean = blended(ours, widen(adapted.read(second, start, end), adapted.info.dtype), share)
+                after = numbers(first, trained, start, end)
+                mean = np.float32(1 - share) * after + np.float32(share) * numbers(second, adapted, start, end)
                 if name in self.tables:
                     new = self.is_new[start // width : end // width]
-                    mean.reshape(-1, width)[new] = ours.reshape(-1, width)[new]
+                    mean.reshape(-1, width)[new] = after.reshape(-1, width)[new]
                 yield narrow(mean, dtype)
-
-
-def _sides(checkpoint: Checkpoint) -> dict[str, _Side]:
-    return {info.name: _Side(info, file.path) for info, file in checkpoint.tensors}
-
-
-def _input(vocabulary: Vocabulary) -> str:
-    return next(tensor.info.name for tensor in vocabulary.tensors if tensor.role == "input")
 
 
 def _named(name: str, others: Mapping[str, Any]) -> str | None:
@@ -307,21 +273,14 @@ def _named(name: str, others: Mapping[str, Any]) -> str | None:
     return shorter if shorter and shorter.count(".") > 0 else longer[0] if len(longer) == 1 else None
 
 
-def _whole(stream: BinaryIO, info: TensorInfo) -> Raw:
-    raw = np.empty(info.size, np.uint8)
-    stream.seek(info.start)
-    read_into(stream, raw)
-    return raw
-
-
 def _require_numbers(name: str, trained: _Side, adapted: _Side) -> None:
     """Refuses tensors of quantised types, unless both are equal."""
-    kinds = trained.info.dtype, adapted.info.dtype
+    kinds = trained[0].dtype, adapted[0].dtype
     if all(kind in ITEM_BYTES for kind in kinds):
         return
     if kinds[0] == kinds[1]:
-        with trained.path.open("rb", buffering=0) as first, adapted.path.open("rb", buffering=0) as second:
-            if np.array_equal(_whole(first, trained.info), _whole(second, adapted.info)):
+        with trained[1].path.open("rb", buffering=0) as first, adapted[1].path.open("rb", buffering=0) as second:
+            if np.array_equal(read_tensor(first, trained[0]), read_tensor(second, adapted[0])):
                 return
     raise CheckpointError(
         f"`{name}` is of the type {kinds[0]} after training and {kinds[1]} before: only {', '.join(ITEM_BYTES)} can be "
@@ -351,10 +310,7 @@ _WEIGHTS = (".bin", ".pt", ".pth", ".ckpt", ".safetensors")
 def write_report(
     folder: Path, step: str, options: Mapping[str, Any], inputs: Mapping[str, Path], result: Mapping[str, Any]
 ) -> None:
-    """Writes `tokengraft.json` of a trained or blended model, with the names of all files in the folder."""
-    files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    """Writes `tokengraft.json` of a trained or blended model."""
     names = [{"role": role, "name": path.name} for role, path in inputs.items()]
     request = {"step": step, "versions": {"tokengraft": _core.__version__}, "options": dict(options), "inputs": names}
-    report = {"tokengraft": _core.__version__, "request": request, "files": files, step: dict(result), "new_ids": []}
-    text = json.dumps(report, ensure_ascii=False, indent=2) + "\n"
-    (folder / REPORT).write_text(text, encoding="utf-8", errors="backslashreplace")
+    write_record(folder, {"request": request}, {step: dict(result), "new_ids": []})

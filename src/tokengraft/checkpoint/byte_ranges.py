@@ -1,10 +1,10 @@
 """Copies files, and copies and compares ranges of bytes of two files, without reading them into memory.
 
-The kernel copies where it can. On a file system that can share blocks, a range then needs no space of its own.
+The kernel copies where it can (`copy_file_range`). On a file system that can share blocks, it does, and a range needs
+no space of its own.
 """
 
 import os
-import sys
 from collections.abc import Callable
 from concurrent.futures import CancelledError
 from pathlib import Path
@@ -14,13 +14,12 @@ from typing import BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from tokengraft.errors import OptionError
+from tokengraft.errors import OptionError, option
 
 PIECE = 1 << 26
 """Bytes that are copied or compared at a time: an interrupted run stops after this many."""
 BUFFER = 1 << 18
 """Bytes that are read at a time: both buffers of a comparison fit into the cache of a core."""
-_FICLONE = 0x40049409
 
 
 def copy_bytes(source: BinaryIO, start: int, size: int, target: BinaryIO, stop: Event) -> None:
@@ -55,7 +54,11 @@ def _copy_some(source: BinaryIO, start: int, size: int, target: BinaryIO) -> int
             continue
         if done:
             return done
-    return _through_memory(source, start, size, target)
+    source.seek(start)
+    block = source.read(min(size, 1 << 20))
+    target.write(block)
+    target.flush()
+    return len(block)
 
 
 def _in_kernel(source: BinaryIO, start: int, size: int, target: BinaryIO) -> int:
@@ -64,14 +67,6 @@ def _in_kernel(source: BinaryIO, start: int, size: int, target: BinaryIO) -> int
 
 def _between_file_systems(source: BinaryIO, start: int, size: int, target: BinaryIO) -> int:
     return os.sendfile(target.fileno(), source.fileno(), start, size)
-
-
-def _through_memory(source: BinaryIO, start: int, size: int, target: BinaryIO) -> int:
-    source.seek(start)
-    block = source.read(min(size, 1 << 20))
-    target.write(block)
-    target.flush()
-    return len(block)
 
 
 _Copier = Callable[[BinaryIO, int, int, BinaryIO], int]
@@ -104,28 +99,15 @@ def read_into(stream: BinaryIO, buffer: npt.NDArray[np.uint8]) -> None:
 
 
 def share_or_copy(source: Path, out: Path, stop: Event, *, hard_link: bool) -> None:
-    """Copies a file: as a hard link if asked for, else by sharing blocks if the file system can, else by its bytes."""
+    """Copies a file: as a hard link if asked for, else its bytes."""
     if not hard_link:
         with source.open("rb") as old, out.open("wb") as new:
-            if not _share_blocks(old, new):
-                copy_bytes(old, 0, source.stat().st_size, new, stop)
+            copy_bytes(old, 0, source.stat().st_size, new, stop)
         return
     try:
         os.link(source, out)
     except OSError as error:
         raise OptionError(
             f"cannot link `{source.name}` to `{out.parent.parent}`: {error.strerror}",
-            hint="leave out --hard-link, or write to the file system of the source",
+            hint=f"leave out {option('hard_link')}, or write to the file system of the source",
         ) from error
-
-
-def _share_blocks(old: BinaryIO, new: BinaryIO) -> bool:
-    if sys.platform != "linux":
-        return False
-    from fcntl import ioctl
-
-    try:
-        ioctl(new.fileno(), _FICLONE, old.fileno())
-    except OSError:  # the file system does not support it, or there are two file systems
-        return False
-    return True

@@ -17,7 +17,7 @@ from tokengraft.checkpoint.byte_ranges import PIECE, equal_bytes
 from tokengraft.checkpoint.ids import CONFIG, read_config
 from tokengraft.checkpoint.layout import class_with_encoder
 from tokengraft.checkpoint.tensors import Ids, TensorFile, all_finite, long_runs, read_rows
-from tokengraft.errors import CheckpointError, OptionError
+from tokengraft.errors import CheckpointError, OptionError, option
 from tokengraft.vocab_plan import VocabPlan
 
 if TYPE_CHECKING:
@@ -125,7 +125,8 @@ def _compare_rows(old: TensorFile, new: TensorFile, name: str, rows: Ids, source
     if not all_finite(written[~kept], new.tensors[name].dtype):
         raise CheckpointError(
             f"a new row of `{name}` has numbers that are not finite",
-            hint="check the source for rows that are not finite, or pass another --init, or --hole-rows keep",
+            hint=f"check the source for rows that are not finite, or pass another {option('init')}, or "
+            f"{option('hole_rows', 'keep')}",
         )
     return ByteComparison(kept_rows=int(kept.sum()), new_rows=int((~kept).sum()))
 
@@ -151,12 +152,13 @@ class Behaviour(NamedTuple):
     """The text that each model generates from the same prompt; empty for models with an encoder."""
 
 
-def require_torch(hint: str = "install them, or leave out --verify") -> None:
+def require_torch(hint: str = "") -> None:
     """Refuses to run models if torch or transformers is not installed."""
     try:
         import_module("torch")
         import_module("transformers")
     except ImportError as error:
+        hint = hint or f"install them, or leave out {option('verify')}"
         raise OptionError(f"running models needs torch and transformers: {error}", hint=hint) from error
 
 
@@ -168,7 +170,9 @@ def compare_models(old: Path, new: Path, plan: VocabPlan) -> Behaviour:
     require_torch()
     kept = sorted(plan.moved)
     if not kept:
-        raise CheckpointError("no token is in both tokenizers: nothing to compare", hint="leave out --verify")
+        raise CheckpointError(
+            "no token is in both tokenizers: nothing to compare", hint=f"leave out {option('verify')}"
+        )
     generator = random.Random(0)
     sequences = [generator.choices(kept, k=LENGTH) for _ in range(SEQUENCES)]
     before, old_text = _run(old, "the source", sequences, kept)
@@ -209,7 +213,7 @@ def _run(folder: Path, what: str, sequences: list[list[int]], wanted: list[int])
     except Exception as error:  # any error of another library means that the model does not load or run
         raise CheckpointError(
             f"transformers cannot load or run {what}: {type(error).__name__}: {error}",
-            hint="check that the source loads and runs, or leave out --verify",
+            hint=f"check that the source loads and runs, or leave out {option('verify')}",
         ) from error
 
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tokengraft.errors import CheckpointError
+from tokengraft.errors import CheckpointError, option
 from tokengraft.output.json_file import read_settings, require_plain
 from tokengraft.tokenizer.added import SETTINGS, SPECIAL_MAP
 from tokengraft.tokenizer.rewrite import ID_FIELD
@@ -164,7 +164,7 @@ def suppressing(config: Mapping[str, Any], unused: Iterable[int]) -> dict[str, A
     if not isinstance(listed, list | tuple) or any(type(token_id) is not int for token_id in listed):
         raise CheckpointError(
             f"`{SUPPRESSED}` in a config is {listed!r:.80}; it must be a list of token ids",
-            hint=f"correct `{SUPPRESSED}` in the source, or pass --hole-rows keep",
+            hint=f"correct `{SUPPRESSED}` in the source, or pass {option('hole_rows', 'keep')}",
         )
     more = sorted({*unused}.difference(listed))
     if not more:
@@ -269,7 +269,7 @@ class Renumbering:
         if token_id in self.plan.removed:
             raise CheckpointError(
                 f"{where}, a token that the new tokenizer does not have",
-                hint="protect that token when you prune: --protect",
+                hint=f"protect that token when you prune: {option('protect')}",
             )
         raise CheckpointError(
             f"{where}, a row without a token, and the new vocabulary has no such row or gives it to a token",

@@ -5,8 +5,6 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from tokengraft.checkpoint.ids import (
     FROM_MODEL,
     SUPPRESSED,
@@ -159,7 +157,7 @@ def transplant_model(
     """
     require_type("plan", plan, VocabPlan)
     chosen = TransplantOptions.of(options, init)
-    files = {"--hard-link": chosen.hard_link, "--verify": chosen.verify, "progress": chosen.progress}
+    files = {"hard_link": chosen.hard_link, "verify": chosen.verify, "progress": chosen.progress}
     require_absent(files, "a model in memory")
     model = without_adapters(model)
     if not hasattr(model, "get_input_embeddings"):
@@ -200,9 +198,12 @@ def _parameter(weight: "torch.Tensor", tables: NewTables, tensor: VocabTensor) -
 
     info, rows = tensor.info, tables.rows_after(tensor.info)
     old: Raw = weight.detach().cpu().contiguous().reshape(info.rows, -1).view(torch.uint8).numpy()
-    parts = tables.parts(tensor, lambda rows: old[rows])
-    raw = np.concatenate([old[part.start : part.stop] if isinstance(part, range) else part for part in parts])
-    new = torch.from_numpy(raw).view(weight.dtype).reshape(info.with_rows(rows).shape).to(weight.device)
+    new = (
+        torch.from_numpy(tables.whole(tensor, old))
+        .view(weight.dtype)
+        .reshape(info.with_rows(rows).shape)
+        .to(weight.device)
+    )
     is_parameter = isinstance(weight, torch.nn.Parameter)
     return torch.nn.Parameter(new, requires_grad=weight.requires_grad) if is_parameter else new
 

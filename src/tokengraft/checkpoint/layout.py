@@ -168,9 +168,9 @@ def _read_index(path: Path) -> dict[str, Any] | None:
     weight_map = index.get("weight_map") if isinstance(index, dict) else None
     if not isinstance(weight_map, dict) or not weight_map:
         raise CheckpointError(f"`{path}` has no `weight_map`", hint="download the model again")
-    wrong = [value for value in weight_map.values() if not isinstance(value, str)]
-    if wrong:
-        raise CheckpointError(f"`{path}` lists {wrong[0]!r} as a file", hint="download the model again")
+    for value in weight_map.values():
+        if not isinstance(value, str):
+            raise CheckpointError(f"`{path}` lists {value!r} as a file", hint="download the model again")
     return dict(index)
 
 
@@ -224,7 +224,13 @@ def find_vocabulary(checkpoint: Checkpoint, same_rows: SameRows | None = None) -
             f"{architecture(config)} is an encoder-decoder that is not supported",
             hint=f"pass another model; the encoder-decoders that are supported are {names}",
         )
-    _require_one_vocabulary(config)
+    sizes = config.get("vocab_size"), config.get("decoder_vocab_size")
+    if config.get("share_encoder_decoder_embeddings") is False or (sizes[1] is not None and sizes[0] != sizes[1]):
+        raise CheckpointError(  # Marian
+            f"{architecture(config)} has two vocabularies, of {sizes[0]} and {sizes[1]} tokens: one for its encoder "
+            "and one for its decoder (`share_encoder_decoder_embeddings`), which is not supported",
+            hint="pass a model in which encoder and decoder share a vocabulary",
+        )
     if size is not None and type(size) is not int:
         what = "text, not a number" if isinstance(size, str) else "not a whole number"
         raise CheckpointError(
@@ -238,17 +244,6 @@ def find_vocabulary(checkpoint: Checkpoint, same_rows: SameRows | None = None) -
     others = ((tensor.name, tensor.shape) for tensor, _ in checkpoint.tensors if tensor.name not in listed)
     require_no_other_tables(others, vocabulary.rows, config)
     return vocabulary
-
-
-def _require_one_vocabulary(config: dict[str, Any]) -> None:
-    """Refuses a Marian model with one vocabulary for its encoder and another for its decoder."""
-    sizes = config.get("vocab_size"), config.get("decoder_vocab_size")
-    if config.get("share_encoder_decoder_embeddings") is False or (sizes[1] is not None and sizes[0] != sizes[1]):
-        raise CheckpointError(
-            f"{architecture(config)} has two vocabularies, of {sizes[0]} and {sizes[1]} tokens: one for its encoder "
-            "and one for its decoder (`share_encoder_decoder_embeddings`), which is not supported",
-            hint="pass a model in which encoder and decoder share a vocabulary",
-        )
 
 
 def architecture(config: dict[str, Any]) -> str:

@@ -7,7 +7,7 @@ is refused by name. Nothing is unpickled, and no class that `modules.json` names
 
 import json
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -25,7 +25,7 @@ from tokengraft.checkpoint.ids import (
 )
 from tokengraft.checkpoint.layout import INDEX, OTHER_WEIGHTS, Checkpoint, Vocabulary
 from tokengraft.checkpoint.tensors import TensorFile
-from tokengraft.errors import CheckpointError
+from tokengraft.errors import CheckpointError, option
 from tokengraft.formats.sources import TOKENIZER_JSON, folder_files, is_tokenizer_file
 from tokengraft.output.json_file import JsonStyle
 from tokengraft.tokenizer.added import SETTINGS, SPECIAL_MAP
@@ -121,7 +121,7 @@ def _require_tokens(old: Tokenizer, new: Tokenizer, changes: VocabPlan, written:
                 raise CheckpointError(
                     f"`{field}` in `{file}` is {removed[0] if removed else value!r}, a token that the new tokenizer "
                     "does not have",
-                    hint="protect that token when you prune: --protect",
+                    hint=f"protect that token when you prune: {option('protect')}",
                 )
 
 
@@ -163,7 +163,7 @@ def with_suppressed(files: ModelFiles, unused: Collection[int]) -> ModelFiles:
     if not isinstance(config, dict):
         raise CheckpointError(
             f"`{GENERATION}` is not a JSON object, and has to list ids without a token",
-            hint=f"correct `{GENERATION}` in the source, or pass --hole-rows keep",
+            hint=f"correct `{GENERATION}` in the source, or pass {option('hole_rows', 'keep')}",
         )
     return replace(files, written={**files.written, GENERATION: JsonStyle.of(raw).dump(suppressing(config, unused))})
 
@@ -198,12 +198,13 @@ def _index(source: Checkpoint, vocabulary: Vocabulary, rows: int) -> bytes:
     return JsonStyle.of(raw).dump(index)
 
 
-def written_before(folder: Path) -> set[str]:
-    """The files that an earlier transplant wrote to a folder, according to its report."""
+def written_before(folder: Path) -> Callable[[Path], bool]:
+    """A test whether an earlier transplant wrote a file of a folder, according to its report."""
     try:
-        return {str(name) for name in json.loads((folder / REPORT).read_bytes())["files"]} | {REPORT}
+        names = {str(name) for name in json.loads((folder / REPORT).read_bytes())["files"]} | {REPORT}
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return set()
+        names = set()
+    return lambda path: path.as_posix() in names
 
 
 def recorded_inits(model: Path) -> tuple[str, str] | None:

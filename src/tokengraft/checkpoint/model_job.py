@@ -142,8 +142,7 @@ class ModelJob:
         ``request`` is what `tokengraft.json` records as the request; by default the options and inputs of the job.
         """
         written = {**self.files.written, **(others or {})}
-        before = written_before(out)
-        with new_folder(out, replaceable=(lambda path: path.as_posix() in before) if force else None) as partial:
+        with new_folder(out, replaceable=written_before(out) if force else None) as partial:
             done = replace(self.describe(), compared=self.write_weights(partial))
             for name in self.files.copied:
                 (partial / name).parent.mkdir(parents=True, exist_ok=True)

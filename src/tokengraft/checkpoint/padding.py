@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from tokengraft.checkpoint.ids import CONFIG, id_fields, read_config
 from tokengraft.checkpoint.layout import Checkpoint, find_vocabulary, has_weights, open_checkpoint
-from tokengraft.errors import CheckpointError, require, whole_number
+from tokengraft.errors import CheckpointError, option, require, whole_number
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.vocab_plan import VocabPlan
 
@@ -24,7 +24,7 @@ def pad_multiple(name: str, value: Any) -> PadMultiple:
     require(
         1 <= multiple <= 1 << 20,
         f"the pad multiple is {multiple!r}; it must be a number from 1 to 1,048,576, or keep",
-        "pass --pad-multiple 64, 128 or keep",
+        f"pass {option('pad_multiple', 64)}, 128 or keep",
     )
     return multiple
 
@@ -115,11 +115,9 @@ def model_rows(source: str | os.PathLike[str]) -> ModelRows | None:
     except CheckpointError:  # `transplant` refuses it, and says why
         pass
     config = read_config(folder / CONFIG) if os.path.isfile(folder / CONFIG) else None  # noqa: PTH113 - a name may be too long
-    return _of_config(Checkpoint(folder, config, (), None)) if isinstance(config, dict) else None
-
-
-def _of_config(checkpoint: Checkpoint) -> ModelRows | None:
-    text, config = checkpoint.text_config, checkpoint.config
+    if not isinstance(config, dict):
+        return None
+    text = Checkpoint(folder, config, (), None).text_config
     rows, width = text.get("vocab_size"), text.get("hidden_size")
     types = (some.get(name) for some in (text, config) for name in ("dtype", "torch_dtype"))
     item = _ITEM_BYTES.get(str(next(filter(None, types), None)))

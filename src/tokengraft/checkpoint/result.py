@@ -121,15 +121,14 @@ def write_report(
 
     ``facts`` are written before what was done, ``more`` after it.
     """
-    report = {
-        "tokengraft": _core.__version__,
-        "source": config.parent.name,
-        "source_config_sha256": sha256(config.read_bytes()).hexdigest(),
-        **facts,
-        "files": sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()),
-        "transplant": done.as_dict(),
-        **(more or {}),
-    }
+    source = {"source": config.parent.name, "source_config_sha256": sha256(config.read_bytes()).hexdigest()}
+    write_record(folder, {**source, **facts}, {"transplant": done.as_dict(), **(more or {})})
+
+
+def write_record(folder: Path, facts: Mapping[str, Any], result: Mapping[str, Any]) -> None:
+    """Writes `tokengraft.json`: facts, the names of all files in the folder, and what was done."""
+    files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    report = {"tokengraft": _core.__version__, **facts, "files": files, **result}
     text = json.dumps(report, ensure_ascii=False, indent=2) + "\n"
     # A name that is not UTF-8 has surrogates, and this is how JSON escapes them.
     (folder / REPORT).write_text(text, encoding="utf-8", errors="backslashreplace")

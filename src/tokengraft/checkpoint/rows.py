@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from tokengraft.checkpoint.ids import NEVER_CHOSEN, generated_ids
 from tokengraft.checkpoint.tensors import Ids, Rows
-from tokengraft.errors import OptionError
+from tokengraft.errors import OptionError, option
 from tokengraft.vocab_plan import VocabPlan
 
 Table = Literal["input", "output"]
@@ -227,7 +227,7 @@ def require_untied(output_init: Init | None, *, tied: bool) -> None:
         raise OptionError(
             f"an initialiser for the output ({init_name(output_init)}) was given, but the model's output is tied to "
             "its input",
-            hint="leave out --output-init (output_init)",
+            hint=f"leave out {option('output_init')}",
         )
 
 

@@ -26,7 +26,6 @@ from tokengraft.checkpoint.rows import (
     INITIALISERS,
     HoleRows,
     Init,
-    Initialiser,
     NewTokens,
     TableInfo,
     Unused,
@@ -45,7 +44,7 @@ from tokengraft.checkpoint.tensors import (
     read_rows,
     widen,
 )
-from tokengraft.errors import OptionError, Progress, require, require_type, seed
+from tokengraft.errors import OptionError, Progress, option, require, require_type, seed
 from tokengraft.output.atomic import sync
 from tokengraft.representation import set_fields, shown
 from tokengraft.vocab_plan import VocabPlan
@@ -115,8 +114,8 @@ class TransplantOptions:
 
 def require_absent(options: Mapping[str, Any], what: str) -> None:
     """Refuses options that have a value and do not apply."""
-    for flag, given in options.items():
-        require(not given, f"{flag} does not apply to {what}", hint=f"leave out {flag}")
+    for name, given in options.items():
+        require(not given, f"{option(name)} does not apply to {what}", hint=f"leave out {option(name)}")
 
 
 @dataclass(frozen=True)
@@ -148,7 +147,7 @@ class NewTables:
         return {info.name: self.copies[: self.rows_after(info)] for info in infos}
 
     @cached_property
-    def _token_rows(self) -> Ids:
+    def token_rows(self) -> Ids:
         """The old rows that belong to tokens."""
         ids = {*self.plan.moved, *self.plan.removed}
         return np.array(sorted(i for i in ids if i < self.vocabulary.rows), np.int64)
@@ -159,83 +158,88 @@ class NewTables:
 
     def parts(self, tensor: VocabTensor, old: OldRows) -> Iterator[range | Raw]:
         """The rows of one new table, in order: ranges of old rows to copy, and blocks of new bytes."""
-        info, as_input = tensor.info, tensor.role == "input" or self.vocabulary.tied
-        # Logits are computed from an output, and from an input that is tied to it; a table for each layer is only read.
-        of_output = tensor.role != "input" or (self.vocabulary.tied and PER_LAYER not in info.name)
-        old_table = TableInfo(
-            ids=self._token_rows[self._token_rows < info.rows],
-            read=lambda rows: widen(old(rows), info.dtype),
-            width=info.width,
-            spread=self.spread,
-            seed=self.options.seed,
-            table="input" if as_input else "output",
-            plan=self.plan,
-            predicts=self.has_output and of_output,
-            of_changes=self.of_changes,
-        )
-        is_bias, init = tensor.role == "bias", self.options.inits[0 if as_input else 1]
-        if is_bias and init != DEFAULT:
-            init = "fvt"
-        initialiser = INITIALISERS[init] if isinstance(init, str) else init
-        copies = self.copies[: self.rows_after(info)]
-        return _NewTable(old, info, copies, self.plan, initialiser, old_table, self.unused, is_bias).parts()
+        table, copies = _NewTable(self, tensor, old), self.copies[: self.rows_after(tensor.info)]
+        size, begin = max(1, BLOCK_BYTES // max(tensor.info.row_bytes, 1)), 0
+        for start, end in [*long_runs(copies), (len(copies), len(copies))]:
+            for at in range(begin, start, size):
+                ids = range(at, min(at + size, start))
+                yield table.block(ids, copies[ids.start : ids.stop])
+            if start < end:
+                yield range(int(copies[start]), int(copies[end - 1]) + 1)
+            begin = end
+
+    def whole(self, tensor: VocabTensor, old: Raw) -> Raw:
+        """All rows of one new table, from those of the old one."""
+        parts = self.parts(tensor, lambda ids: old[ids])
+        return np.concatenate([old[part.start : part.stop] if isinstance(part, range) else part for part in parts])
 
 
 @dataclass(frozen=True)
 class _NewTable:
     """One new table, and the old one that it is made from."""
 
+    tables: NewTables
+    tensor: VocabTensor
     old: OldRows
-    info: TensorInfo
-    copies: Ids
-    plan: VocabPlan
-    initialiser: Initialiser
-    old_table: TableInfo
-    unused: Unused
-    is_bias: bool
 
-    def parts(self) -> Iterator[range | Raw]:
-        begin = 0
-        for start, end in long_runs(self.copies):
-            yield from self._blocks(range(begin, start))
-            yield range(int(self.copies[start]), int(self.copies[end - 1]) + 1)
-            begin = end
-        yield from self._blocks(range(begin, len(self.copies)))
+    @property
+    def _as_input(self) -> bool:
+        return self.tensor.role == "input" or self.tables.vocabulary.tied
 
-    def _blocks(self, ids: range) -> Iterator[Raw]:
-        size = max(1, BLOCK_BYTES // max(self.info.row_bytes, 1))
-        return (self._block(ids[at : at + size]) for at in range(0, len(ids), size))
+    @cached_property
+    def old_table(self) -> TableInfo:
+        """What initialisers know of the old table."""
+        tables, info, tied = self.tables, self.tensor.info, self.tables.vocabulary.tied
+        # Logits are computed from an output, and from an input that is tied to it; a table for each layer is only read.
+        of_output = self.tensor.role != "input" or (tied and PER_LAYER not in info.name)
+        return TableInfo(
+            ids=tables.token_rows[tables.token_rows < info.rows],
+            read=lambda rows: widen(self.old(rows), info.dtype),
+            width=info.width,
+            spread=tables.spread,
+            seed=tables.options.seed,
+            table="input" if self._as_input else "output",
+            plan=tables.plan,
+            predicts=tables.has_output and of_output,
+            of_changes=tables.of_changes,
+        )
 
-    def _block(self, ids: range) -> Raw:
-        sources = self.copies[ids.start : ids.stop]
-        kept = sources >= 0
+    def block(self, ids: range, sources: Ids) -> Raw:
+        """New rows, of which those with a source are copied."""
+        kept, holes = sources >= 0, self.tables.unused
         if kept.all():
             return self.old(sources)
-        unused = ~kept & [i in self.unused.rows for i in ids]
+        unused = ~kept & [i in holes.rows for i in ids]
         new = ~(kept | unused)
         if new.all():
             return self._token_rows([*ids])
-        block = np.empty((len(ids), self.info.row_bytes), np.uint8)
+        block = np.empty((len(ids), self.tensor.info.row_bytes), np.uint8)
         block[kept] = self.old(sources[kept])
         if unused.any():
-            block[unused] = narrow(self.unused.row(self.old_table, is_bias=self.is_bias)[None], self.info.dtype)
+            row = holes.row(self.old_table, is_bias=self.tensor.role == "bias")
+            block[unused] = narrow(row[None], self.tensor.info.dtype)
         if new.any():
             block[new] = self._token_rows([ids[place] for place in np.flatnonzero(new)])
         return block
 
     def _token_rows(self, ids: list[int]) -> Raw:
         """Rows for new tokens, from the old rows of their pieces. Every row is read once."""
-        sources = [self.plan.sources[i] if i < self.plan.rows_after else None for i in ids]
+        plan, dtype, width = self.tables.plan, self.tensor.info.dtype, self.tensor.info.width
+        init = self.tables.options.inits[0 if self._as_input else 1]
+        if self.tensor.role == "bias" and init != DEFAULT:
+            init = "fvt"
+        initialiser = INITIALISERS[init] if isinstance(init, str) else init
+        sources = [plan.sources[i] if i < plan.rows_after else None for i in ids]
         pieces = [source if isinstance(source, tuple) else () for source in sources]
         wanted, places = np.unique(np.array([row for rows in pieces for row in rows], np.int64), return_inverse=True)
-        dtype, width, counts = self.info.dtype, self.info.width, [*map(len, pieces)]
+        counts = [*map(len, pieces)]
         values = widen(self.old(wanted), dtype).reshape(len(wanted), width)
         tokens = NewTokens(ids, np.array(counts, np.int64), places, values, wanted)
-        rows = narrow(rows_by(self.initialiser, tokens, self.old_table), dtype)
+        rows = narrow(rows_by(initialiser, tokens, self.old_table), dtype)
         # Rows of the package's own initialisers are not finite only if the model's are not, which is found later.
-        if self.initialiser not in INITIALISERS.values() and not all_finite(rows, dtype):
+        if initialiser not in INITIALISERS.values() and not all_finite(rows, dtype):
             raise OptionError(
-                f"the initialiser `{init_name(self.initialiser)}` gave rows with infinite numbers or NaN as {dtype}",
+                f"the initialiser `{init_name(initialiser)}` gave rows with infinite numbers or NaN as {dtype}",
                 hint="return finite numbers that the type of the table can hold",
             )
         return rows

@@ -163,6 +163,14 @@ def read_rows(stream: BinaryIO, tensor: TensorInfo, rows: Ids) -> Raw:
     return block
 
 
+def read_tensor(stream: BinaryIO, tensor: TensorInfo) -> Raw:
+    """The bytes of a tensor, in one dimension."""
+    raw = np.empty(tensor.size, np.uint8)
+    stream.seek(tensor.start)
+    read_into(stream, raw)
+    return raw
+
+
 def long_runs(copies: Ids) -> list[tuple[int, int]]:
     """Ranges of new rows that are copies of at least `LONG_RUN` consecutive old rows."""
     continues = (copies[1:] == copies[:-1] + 1) & (copies[:-1] >= 0)

@@ -5,7 +5,7 @@ Only tensors with a vocabulary axis are read and written, a block of rows at a t
 
 import os
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from tokengraft.checkpoint.compare_files import require_torch
 from tokengraft.checkpoint.gguf.file import is_gguf
@@ -16,21 +16,11 @@ from tokengraft.checkpoint.peft.transplant import AdapterJob, is_adapter
 from tokengraft.checkpoint.result import Transplant
 from tokengraft.checkpoint.rows import Init
 from tokengraft.checkpoint.table import TransplantOptions, require_absent
-from tokengraft.errors import OptionError, require_type
+from tokengraft.errors import OptionError, option, require_type
 from tokengraft.formats.sources import load
 from tokengraft.output.atomic import require_distinct, require_new
 from tokengraft.progress import stage
 from tokengraft.tokenizer.tokenizer import Tokenizer
-
-
-class _Job(Protocol):
-    """A transplant of which everything is decided, and nothing is written."""
-
-    def describe(self) -> Transplant:
-        """The result before anything is written."""
-
-    def write(self, out: Path, *, force: bool) -> Transplant:
-        """Writes the result, compares it with the source, and renames it into place."""
 
 
 @stage("transplanting the checkpoint")
@@ -83,29 +73,30 @@ def transplant(
     chosen = TransplantOptions.of(options, init)
     if chosen.verify and out is None:
         raise OptionError(
-            "--verify runs the new model, but a dry run does not write one", hint="leave out one of the two"
+            f"{option('verify')} runs the new model, but a dry run does not write one", hint="leave out one of the two"
         )
     if out is not None:
         require_new(Path(out), force=force)
         paths = [tokenizer for tokenizer in (new_tokenizer, base) if isinstance(tokenizer, str | os.PathLike)]
         require_distinct([checkpoint, *paths], out)
     folder = Path(checkpoint)
-    written = {"--hard-link": chosen.hard_link, "--verify": chosen.verify}
-    job: _Job
+    written = {"hard_link": chosen.hard_link, "verify": chosen.verify}
+    job: ModelJob | GgufJob | AdapterJob
     if is_gguf(folder):
-        require_absent(written | {"--as-adapter": as_adapter}, "a GGUF file")
+        require_absent(written | {"as_adapter": as_adapter}, "a GGUF file")
         new = new_tokenizer if isinstance(new_tokenizer, Tokenizer) else load(new_tokenizer)
         job = GgufJob.prepare(folder, new, _loaded(base), chosen)
     elif is_adapter(folder):
-        padded = {"--as-adapter": as_adapter, "--pad-multiple": chosen.pad_multiple != "keep"}
+        padded = {"as_adapter": as_adapter, "pad_multiple": chosen.pad_multiple != "keep"}
         require_absent(written | padded, "an adapter")
         job = AdapterJob.prepare(folder, new_tokenizer, _loaded(base), chosen)
     elif base is not None:
         raise OptionError(
-            "--base applies to GGUF files and adapters; a folder has its own tokenizer", hint="leave out --base"
+            f"{option('base')} applies to GGUF files and adapters; a folder has its own tokenizer",
+            hint=f"leave out {option('base')}",
         )
     elif as_adapter:
-        require_absent(written, "an adapter (--as-adapter)")
+        require_absent(written, f"an adapter ({option('as_adapter')})")
         job = NewRowsJob.prepare(checkpoint, new_tokenizer, chosen)
     else:
         if chosen.verify:

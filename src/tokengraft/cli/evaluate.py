@@ -51,7 +51,7 @@ def add(commands: Commands) -> None:
 def _run(options: argparse.Namespace) -> int:
     tokenizers = dict(named(text) for text in options.tokenizers)
     chosen = given("evaluate", options, *(["two tokenizers"] if len(tokenizers) == 2 else []))
-    texts = texts_by_name(options.text, "--text")
+    texts = texts_by_name(options.text, "text")
     require(
         len(tokenizers) == len(options.tokenizers), "two tokenizers have the same name", hint="name them: NAME=SOURCE"
     )

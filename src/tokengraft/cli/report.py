@@ -45,7 +45,7 @@ def add(commands: Commands) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     chosen = given("report", options)
-    texts = texts_by_name(options.text, "--text")
+    texts = texts_by_name(options.text, "text")
     require_new(options.out, force=options.force)
     require_distinct(input_paths([options.base, options.new], texts.values()), options.out)
     base, new = load(options.base), load(options.new)

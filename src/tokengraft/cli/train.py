@@ -41,7 +41,7 @@ def _run(options: argparse.Namespace) -> int:
             kept_texts(options.text, "text") or {},
             out=options.out,
             keep=kept_texts(options.keep, "keep") or {},
-            held_out=texts_by_name(options.held_out or (), "--held-out"),
+            held_out=texts_by_name(options.held_out or (), "held_out"),
             options=TrainOptions(**settings),
             read_options=text_read_options_of(chosen),
             quiet=options.quiet,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from tokengraft import _core
 from tokengraft.corpus.files import CorpusFile, refuse_binary, reporting
 from tokengraft.corpus.options import ReadOptions
-from tokengraft.errors import CorpusError, TokengraftError
+from tokengraft.errors import CorpusError, TokengraftError, option
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -248,7 +248,7 @@ def require_column(column: str, names: list[str], table: str) -> None:
     if column not in names:
         raise CorpusError(
             f"{table} has no column `{column}`; it has {', '.join(f'`{name}`' for name in names)}",
-            hint="name the column of the text: --text-field",
+            hint=f"name the column of the text: {option('text_field')}",
         )
 
 
@@ -287,7 +287,9 @@ def require_text(kind: "pa.DataType", name: str) -> "pa.DataType":
     is_text = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
     is_bytes = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
     if not any(test(value) for test in (*is_text, *is_bytes)):
-        raise CorpusError(f"the text of `{name}` is of type {kind}, not string", hint="name the column: --text-field")
+        raise CorpusError(
+            f"the text of `{name}` is of type {kind}, not string", hint=f"name the column: {option('text_field')}"
+        )
     return value
 
 

@@ -23,7 +23,7 @@ from tokengraft import _core
 from tokengraft.corpus.block import Block, Cut, FileRange, Input, parquet_blocks, words
 from tokengraft.corpus.files import HEAD, CorpusFile, reporting, require_utf8
 from tokengraft.corpus.options import Format, ReadOptions
-from tokengraft.errors import CorpusError
+from tokengraft.errors import CorpusError, option
 
 BLOCK = 1 << 20
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -180,13 +180,14 @@ def too_long(name: str, size: int, cut: Cut) -> CorpusError:
     found = f"`{name}`: {size:,} bytes or more in one document or line that cannot be cut into parts"
     if cut.counter:
         return CorpusError(
-            f"{found}; --memory allows {cut.longest:,} with this tokenizer",
-            hint="raise --memory, or give the text as smaller documents, such as lines: --documents lines",
+            f"{found}; {option('memory')} allows {cut.longest:,} with this tokenizer",
+            hint=f"raise {option('memory')}, or give the text as smaller documents, such as lines: "
+            f"{option('documents', 'lines')}",
         )
     return CorpusError(
         f"{found}; documents that are compared have at most {cut.longest:,}",
-        hint="give the text as smaller documents, such as lines: --documents lines; or count it (`tokengraft count`) "
-        "and pass the counts",
+        hint=f"give the text as smaller documents, such as lines: {option('documents', 'lines')}; or count it "
+        "(`tokengraft count`) and pass the counts",
     )
 
 

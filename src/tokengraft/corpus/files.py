@@ -12,7 +12,7 @@ from glob import has_magic
 from pathlib import Path, PurePath
 from typing import Any, BinaryIO, cast
 
-from tokengraft.errors import CorpusError, OptionError, TokengraftError, command_runs, without_credentials
+from tokengraft.errors import CorpusError, OptionError, TokengraftError, command_runs, option, without_credentials
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ _NOT_TEXT = {
     **{f"BZh{level}1AY&SY".encode(): ("compressed with bzip2", _UNPACK) for level in range(1, 10)},
     b"PK\3\4": ("a zip archive", _UNPACK),
     # A page or the metadata follows, which begins with a number of 32 bits, for Thrift \x15.
-    b"PAR1\x15": ("a Parquet file", "pass --format parquet, or give it a name that ends with .parquet"),
+    b"PAR1\x15": ("a Parquet file", "give it a name that ends with .parquet"),
     b"\xff\xfe\0\0": ("UTF-32", "convert it: iconv -f UTF-32 -t UTF-8"),
     b"\0\0\xfe\xff": ("UTF-32", "convert it: iconv -f UTF-32 -t UTF-8"),
     b"\xff\xfe": ("UTF-16", "convert it: iconv -f UTF-16 -t UTF-8"),
@@ -102,6 +102,7 @@ def require_utf8(name: str, head: bytes, *, as_given: bool) -> None:
     """
     for magic, (kind, hint) in _NOT_TEXT.items():
         if head.startswith(magic):
+            hint = f"pass {option('format', 'parquet')}, or {hint}" if kind == "a Parquet file" else hint
             raise CorpusError(f"`{name}` is {kind}, not text in UTF-8", hint=hint)
     if not as_given:
         refuse_binary(name, head)
@@ -122,8 +123,8 @@ def refuse_binary(name: str, head: bytes) -> None:
         )
     raise CorpusError(
         f"`{name}` is not text in UTF-8: of its first {size:,} bytes, {sum(zeros):,} are 0 and {invalid:,} are invalid",
-        hint="name a file or a column (--text-field) of text; convert another encoding: iconv -f ENCODING -t UTF-8; or "
-        "pass --format text to read a file as it is",
+        hint=f"name a file or a column ({option('text_field')}) of text; convert another encoding: iconv -f ENCODING "
+        f"-t UTF-8; or pass {option('format', 'text')} to read a file as it is",
     )
 
 
@@ -148,7 +149,7 @@ def reporting(name: str) -> Iterator[None]:
         of_arrow = getattr(sys.modules.get("pyarrow"), "ArrowException", ())
         if not isinstance(error, (OSError, EOFError, UnicodeError, of_arrow)):
             raise
-        hint = "check the file, or pass --skip-bad to skip such files"
+        hint = f"check the file, or pass {option('skip_bad')} to skip such files"
         raise CorpusError(_unreadable(name, error), hint=hint) from error
 
 
@@ -327,7 +328,7 @@ def reporting_url(url: str) -> Iterator[None]:
     except ImportError as error:
         raise OptionError(f"{failed}: {error}", hint="install the package that it names") from None
     except Exception as error:
-        hint = "check the URL and your access to it, or pass --skip-bad to skip such files"
+        hint = f"check the URL and your access to it, or pass {option('skip_bad')} to skip such files"
         raise CorpusError(f"{failed}: {_reason(error)}", hint=hint) from None
 
 

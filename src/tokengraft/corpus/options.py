@@ -3,7 +3,7 @@
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Literal
 
-from tokengraft.errors import OptionError, whole_number, wrong_type
+from tokengraft.errors import OptionError, option, whole_number, wrong_type
 from tokengraft.representation import require_fields, set_fields, shown
 
 if TYPE_CHECKING:
@@ -68,11 +68,12 @@ class ReadOptions:
         if self.documents not in ("files", "lines") or self.format not in (None, "text", "jsonl", "parquet"):
             raise OptionError(
                 f"unknown read options: format {self.format!r}, documents {self.documents!r}",
-                hint="pass --documents files or lines, and --format text, jsonl or parquet",
+                hint=f"pass {option('documents')} files or lines, and {option('format')} text, jsonl or parquet",
             )
         if self.normalize not in (None, "nfkc"):
             raise OptionError(
-                f"there is no normalization {self.normalize!r}; only nfkc is supported", hint="pass --normalize nfkc"
+                f"there is no normalization {self.normalize!r}; only nfkc is supported",
+                hint=f"pass {option('normalize', 'nfkc')}",
             )
         if self.shard and not 0 <= self.shard[0] < self.shard[1]:
             raise OptionError(

@@ -34,7 +34,7 @@ from tokengraft.counts.threads import (
     new_counter,
 )
 from tokengraft.counts.units import corpus_inputs
-from tokengraft.errors import OptionError, Progress, require_type, wrong_type
+from tokengraft.errors import OptionError, Progress, option, require_type, wrong_type
 from tokengraft.progress import logger, stage
 from tokengraft.tokenizer.llama_cpp import converter_table
 from tokengraft.tokenizer.tokenizer import Tokenizer
@@ -271,20 +271,22 @@ def require_engine(corpus: Corpus, count_options: CountOptions) -> None:
         return
     for name in ("max_documents", "max_bytes"):
         if getattr(count_options, name) is not None:
-            flag = f"--{name.replace('_', '-')}"
             raise OptionError(
-                f"{flag} is not possible with --engine {engine}: no machine knows what others have read",
-                hint=f"drop {flag}, or count a part of the files: --shard 0/64; or drop --engine {engine}",
+                f"{option(name)} is not possible with {option('engine', engine)}: no machine knows what others have "
+                "read",
+                hint=f"drop {option(name)}, or count a part of the files: {option('shard')} 0/64; or drop "
+                f"{option('engine', engine)}",
             )
     if paths_of(corpus) is None:
         raise OptionError(
-            f"a {type(corpus).__name__} in memory cannot be counted with --engine {engine}",
+            f"a {type(corpus).__name__} in memory cannot be counted with {option('engine', engine)}",
             hint="write the text to files, and pass their paths; or count it with the local engine",
         )
     missing = [name for name in ("ray", "pandas") if find_spec(name) is None]  # Ray Data needs pandas
     if missing:
         raise OptionError(
-            f"--engine ray needs {missing[0]}, which is not installed", hint="pip install 'tokengraft[ray]'"
+            f"{option('engine', 'ray')} needs {missing[0]}, which is not installed",
+            hint="pip install 'tokengraft[ray]'",
         )
 
 

@@ -20,7 +20,7 @@ from tokengraft.corpus.block import binary_buffers
 from tokengraft.corpus.open import paths_of
 from tokengraft.corpus.options import Totals
 from tokengraft.counts.fingerprint import Fingerprint
-from tokengraft.errors import CountsError, OptionError, UnreadableFileError, require_list, require_type
+from tokengraft.errors import CountsError, OptionError, UnreadableFileError, option, require_list, require_type
 from tokengraft.output.atomic import new_file
 from tokengraft.output.json_file import parse_json, require_plain
 from tokengraft.representation import ROWS as ROWS_SHOWN
@@ -79,7 +79,7 @@ class PretokenCounts:
         if self.normalize != other.normalize:
             raise CountsError(
                 f"one text was normalized by {self.normalize}, the other by {other.normalize}",
-                hint="count both with the same `--normalize`",
+                hint=f"count both with the same {option('normalize')}",
             )
         names = {**self.added, **other.added}
         return replace(
@@ -161,7 +161,7 @@ class PretokenCounts:
             raise CountsError(
                 f"the counts add up to {self.table.total():,} pretokens, and the text had {self.totals.pretokens:,}: "
                 "they were weighted or lack rare pretokens, and cannot be used for evaluation",
-                hint="count the evaluation text without --weight and --min-count",
+                hint=f"count the evaluation text without {option('weight')} and {option('min_count')}",
             )
 
     def save(self, out: str | os.PathLike[str], *, force: bool = False) -> Path:

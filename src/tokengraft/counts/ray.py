@@ -43,7 +43,7 @@ from tokengraft.counts.units import (
     units,
     unpack,
 )
-from tokengraft.errors import OptionError, Progress, TokengraftError
+from tokengraft.errors import OptionError, Progress, TokengraftError, command_runs, on_command_line, option
 
 _LONGEST_FOLDER = 45
 """Characters. Ray's sockets are in its folder, and a socket may have a path of 107."""
@@ -80,7 +80,7 @@ def _count(
     if not work:
         return Summary()
     workers, one_thread = job.count_options.workers, replace(job.count_options, workers=1)
-    reference = ray.put(pickle.dumps(replace(job, count_options=one_thread)))
+    reference = ray.put(pickle.dumps((replace(job, count_options=one_thread), command_runs())))
     try:
         with _settings(block_size=_ONE_BLOCK):
             tasks = _Units(work, reference, buckets)
@@ -137,7 +137,8 @@ class _Units(ray.data.Datasource):  # type: ignore[misc]
 
 def _read(version: str, reference: Any, number: int, unit: Unit, buckets: int) -> list[pa.Table]:
     """In a worker: the counts of a unit by bucket. Units have their summaries in different buckets."""
-    packed, summary = count_unit(_job(version, reference), unit, buckets)
+    with _job(version, reference) as job:
+        packed, summary = count_unit(job, unit, buckets)
     rows = [(bucket, table, b"") for bucket, tables in enumerate(packed) for table in tables]
     rows.append((number % buckets, b"", pickle.dumps(summary)))
     return [_table(rows)]
@@ -150,8 +151,9 @@ def _merge(version: str, reference: Any, batch: pa.Table) -> Iterator[pa.Table]:
     bucket = batch.column("bucket")[0].as_py()
     tables = (table.as_py() for table in batch.column("table") if len(table.as_buffer()))
     summaries = (summary.as_py() for summary in batch.column("summary") if len(summary.as_buffer()))
-    for table, summary in merge_bucket(_job(version, reference), tables, summaries):
-        yield _table([(bucket, table, summary)])
+    with _job(version, reference) as job:
+        for table, summary in merge_bucket(job, tables, summaries):
+            yield _table([(bucket, table, summary)])
 
 
 def _table(rows: list[tuple[int, bytes, bytes]]) -> pa.Table:
@@ -159,12 +161,13 @@ def _table(rows: list[tuple[int, bytes, bytes]]) -> pa.Table:
     return pa.table([pa.array(column, each.type) for column, each in zip(columns, _SCHEMA, strict=True)], _SCHEMA)
 
 
-_JOBS: dict[str, CountJob] = {}
-"""In a worker: the last job. Every unit needs the tokenizer."""
+_JOBS: dict[str, tuple[CountJob, bool]] = {}
+"""In a worker: the last job, and whether a command runs it. Every unit needs the tokenizer."""
 
 
-def _job(version: str, reference: Any) -> CountJob:
-    """The job in a worker."""
+@contextmanager
+def _job(version: str, reference: Any) -> Iterator[CountJob]:
+    """The job in a worker. Inside the block, errors are worded as in the program that waits for it."""
     if version != _core.__version__:
         raise OptionError(
             f"a Ray worker has tokengraft {_core.__version__}, and this program has {version}",
@@ -173,7 +176,9 @@ def _job(version: str, reference: Any) -> CountJob:
     if reference.hex() not in _JOBS:
         _JOBS.clear()
         _JOBS[reference.hex()] = pickle.loads(ray.get(reference))
-    return _JOBS[reference.hex()]
+    job, of_command = _JOBS[reference.hex()]
+    with on_command_line(of_command):
+        yield job
 
 
 class _Kept(ExitStack):
@@ -237,7 +242,8 @@ def _of_cluster(address: str) -> dict[str, Any]:
     if address.startswith("ray://"):
         raise OptionError(
             f"{address} is an address of Ray Client, which Ray Data does not support well",
-            hint="run the command on a machine of the cluster with --address auto, or with `ray job submit`",
+            hint=f"run the command on a machine of the cluster with {option('address', 'auto')}, or with `ray job "
+            "submit`",
         )
     host, colon, port = address.rpartition(":")
     if colon and port.isdecimal():  # Ray itself waits for minutes

@@ -15,7 +15,7 @@ from tokengraft.corpus.blocks import BLOCK, in_pieces
 from tokengraft.corpus.options import ReadOptions, Totals
 from tokengraft.counts.fingerprint import Fingerprint, cutter
 from tokengraft.counts.pretoken_counts import NO_ROWS, PretokenCounts
-from tokengraft.errors import CorpusError, InvalidTokenizerError, OptionError, Progress, positive
+from tokengraft.errors import CorpusError, InvalidTokenizerError, OptionError, Progress, option, positive
 from tokengraft.output.partial import temporary_folder
 from tokengraft.representation import FrozenDict, set_fields, shown
 from tokengraft.tokenizer.tokenizer import Tokenizer
@@ -54,7 +54,7 @@ class CountOptions:
         if self.address is not None and self.engine != "ray":
             raise OptionError(
                 f"the address {self.address!r} is for Ray, and the engine is {self.engine}",
-                hint="pass --engine ray too",
+                hint=f"pass {option('engine', 'ray')} too",
             )
 
 

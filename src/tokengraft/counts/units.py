@@ -20,7 +20,7 @@ from tokengraft.corpus.open import STDIN, Corpus, only_paths, open_corpus, paths
 from tokengraft.corpus.options import ReadOptions, Totals
 from tokengraft.counts.pretoken_counts import ROWS
 from tokengraft.counts.threads import CountJob, adding_counter, count_inputs, finished_tables, new_counter
-from tokengraft.errors import CorpusError, OptionError
+from tokengraft.errors import CorpusError, OptionError, option
 
 SMALLEST_UNIT, LARGEST_UNIT = 8 << 20, 256 << 20
 """Bytes on disk, unless there would be too many units, or a file cannot be cut. Larger units have fewer pretokens in
@@ -63,7 +63,7 @@ def corpus_inputs(corpus: Corpus, read_options: ReadOptions, engine: str) -> lis
         is_pipe = isinstance(source.file, LocalFile) and not source.file.is_regular
         if source.name == STDIN or source.name.startswith("memory://") or is_pipe:
             raise OptionError(
-                f"`{source.name}` cannot be read by other processes, as --engine {engine} needs",
+                f"`{source.name}` cannot be read by other processes, as {option('engine', engine)} needs",
                 hint="write the text to a file; or count it with the local engine",
             )
     return inputs

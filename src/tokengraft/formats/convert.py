@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, Literal, NoReturn, get_args
 
-from tokengraft.errors import OptionError, UnsupportedTokenizerError, require_type
+from tokengraft.errors import OptionError, UnsupportedTokenizerError, option, require_type
 from tokengraft.formats.agreement import merge_differences, split_differences
 from tokengraft.formats.pieces import read_piece_model
 from tokengraft.formats.ranks import NOTHING_GIVEN, Given, read_ranks, require_same_meaning, split_pattern
@@ -64,7 +64,9 @@ def convert(tokenizer: Tokenizer, to: FileFormat, *, renumber: bool = False) -> 
     if to not in TARGETS:
         raise OptionError(f"there is no format {to!r}", hint=f"take one of {', '.join(TARGETS)}")
     if to in ("huggingface", "sentencepiece") and renumber:
-        raise OptionError(f"--renumber is for tiktoken and tekken, not for {to}", hint="drop --renumber")
+        raise OptionError(
+            f"{option('renumber')} is for tiktoken and tekken, not for {to}", hint=f"drop {option('renumber')}"
+        )
     file, plain = tokenizer.piece_file, _huggingface(tokenizer)
     if to == "huggingface":
         return plain
@@ -156,7 +158,7 @@ def _in_ranks(tokenizer: Tokenizer, to: Format) -> Tokenizer:
     ranks = _rank_file(tokenizer, to, learned, specials)
     difference = next(merge_differences(tokenizer, ranks), None)
     if difference is not None:
-        _refuse(to, difference, f"{_STAY}; if only the order of the ids differs, pass --renumber")
+        _refuse(to, difference, f"{_STAY}; if only the order of the ids differs, pass {option('renumber')}")
     ordered = sorted(specials, key=specials.__getitem__)
     after = [specials[text] for text in ordered] == [*range(ranks.end, ranks.end + len(ordered))]
     given = Given(split_pattern(tokenizer), ordered if after else specials) if to == "tiktoken" else NOTHING_GIVEN
@@ -170,7 +172,9 @@ def _rank_file(tokenizer: Tokenizer, to: Format, learned: Mapping[str, int], spe
     first = len(specials)
     in_place = [*learned][:256] == [CHARACTER_OF[byte] for byte in range(256)]
     if sorted(specials.values()) != [*range(first)] or min(learned.values()) != first or not in_place:
-        _refuse(to, "ids do not begin with the special tokens, then the 256 bytes in order", "pass --renumber")
+        _refuse(
+            to, "ids do not begin with the special tokens, then the 256 bytes in order", f"pass {option('renumber')}"
+        )
     by_id = sorted(specials, key=specials.__getitem__)
     header = {
         "config": {

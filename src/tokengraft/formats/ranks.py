@@ -11,7 +11,7 @@ from itertools import chain, product
 from typing import Any, NamedTuple
 
 from tokengraft import _core
-from tokengraft.errors import InvalidTokenizerError, OptionError, UnsupportedTokenizerError
+from tokengraft.errors import InvalidTokenizerError, OptionError, UnsupportedTokenizerError, option
 from tokengraft.formats.huggingface import MAX_ID, checked, new_document
 from tokengraft.output.json_file import JsonStyle, parse_settings
 from tokengraft.representation import FrozenDict
@@ -49,7 +49,7 @@ class Given(NamedTuple):
         if self != (None, None):
             raise OptionError(
                 f"`{name}` is not read from a tiktoken file, so it has its pattern and special tokens",
-                hint="drop --pattern and --special-tokens",
+                hint=f"drop {option('pattern')} and {option('special_tokens')}",
             )
 
 
@@ -75,14 +75,14 @@ def read_ranks(
         if token_id > MAX_ID:
             raise InvalidTokenizerError(
                 f"`{name}`: the special token {text!r} has the id {token_id:,}, and ids end at {MAX_ID:,}",
-                hint="give it another id: --special-tokens; in a list, ids follow the highest rank",
+                hint=f"give it another id: {option('special_tokens')}; in a list, ids follow the highest rank",
             )
         if text in ranks.ids or token_id in taken:
             other = text if text in ranks.ids else taken[token_id]
             raise InvalidTokenizerError(
                 f"`{name}`: the special token {text!r} with the id {token_id:,} and the token {other!r} with the id "
                 f"{ranks.ids[other]:,} are the same or have the same id",
-                hint="give it another id or text: --special-tokens",
+                hint=f"give it another id or text: {option('special_tokens')}",
             )
     require_same_meaning(encoding.pattern, name)
     rest = json.dumps(_document(encoding.pattern, specials), ensure_ascii=False)
@@ -104,7 +104,7 @@ def _encoding(ranks: RankFile, files: Mapping[str, bytes], name: str, given: Giv
         return Encoding.of(given.pattern, listed, name=name)
     raise UnsupportedTokenizerError(
         f"`{name}` has {len(ranks.ids):,} ranks and is no known tiktoken file; its split pattern is not in the file",
-        hint="pass the pattern: `--pattern` of `tokengraft convert`, or `load(..., pattern=...)`, as one of "
+        hint=f"pass the pattern: {option('pattern')} of `tokengraft convert`, or `load(..., pattern=...)`, as one of "
         f"{', '.join(PATTERNS)} or as a regular expression; and its special tokens. A folder with a `{ENCODING}` has "
         "both",
     )
@@ -129,7 +129,7 @@ def require_same_meaning(pattern: str, name: str) -> None:
         raise UnsupportedTokenizerError(
             f"`{name}`: `{found}` in the pattern {pattern!r} means something else to `tokenizers` than to tiktoken",
             hint="write the pattern without it: `x{1,3}` for `x{1,3}+` where nothing more follows, `(?!\\s)` for `$` "
-            "after white space; or pass the name of a known pattern with --pattern",
+            f"after white space; or pass the name of a known pattern with {option('pattern')}",
         )
     document = _document(pattern, {})
     pipeline = _core.Pipeline(json.dumps(document))  # a pattern that is not one is refused here

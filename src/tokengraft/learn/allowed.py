@@ -11,7 +11,7 @@ from unicodedata import category
 from tokengraft import _core
 from tokengraft.corpus.options import Totals
 from tokengraft.counts.pretoken_counts import PretokenCounts
-from tokengraft.errors import OptionError, number
+from tokengraft.errors import OptionError, number, option
 from tokengraft.learn.limits import Limits, Parity, languages_of, rules_of
 from tokengraft.representation import FrozenDict
 from tokengraft.tokenizer.kind import CONTINUATION, SPACE, byte_token, token_bytes
@@ -110,7 +110,7 @@ def missing_characters(
     if not 0 <= number("character_coverage", character_coverage) <= 1:
         raise OptionError(
             f"the character coverage is {character_coverage}",
-            hint="pass a share from 0 to 1: --character-coverage 0.9995",
+            hint=f"pass a share from 0 to 1: {option('character_coverage', 0.9995)}",
         )
     if tokenizer.kind == "byte-level" or not character_coverage:
         return ()

@@ -10,6 +10,7 @@ from tokengraft.errors import (
     OptionError,
     Progress,
     UnsupportedTokenizerError,
+    option,
     require_type,
     whole_number,
 )
@@ -155,7 +156,7 @@ def _require_size(n: int, listed: ListedWords, characters: Sequence[str]) -> Non
     raise WordListError(
         f"the word list{' and characters' * bool(of_text)} need{'' if of_text else 's'} {needed:,} new tokens "
         f"({', '.join(parts)}), {n:,} were asked for",
-        hint=f"pass --add {needed} or more, or a shorter list{lower}",
+        hint=f"pass {option('add', needed)} or more, or a shorter list{lower}",
         needed=needed,
     )
 
@@ -184,7 +185,8 @@ def require_extendable(tokenizer: Tokenizer, n: int, *, removed: int = 0) -> Non
     """Refuses what `extend` cannot do, before any work is done. ``removed`` tokens are pruned first."""
     if not 1 <= n <= MAX_ID:
         raise OptionError(
-            f"{n:,} new tokens were asked for; expected 1 to {MAX_ID:,}", hint="pass another number, such as --add 1000"
+            f"{n:,} new tokens were asked for; expected 1 to {MAX_ID:,}",
+            hint=f"pass another number, such as {option('add', 1000)}",
         )
     outside = [t.content for t in tokenizer.added if t.single_word and t.content not in tokenizer.vocab]
     if tokenizer.ignore_merges and outside:

@@ -10,7 +10,7 @@ import numpy as np
 
 from tokengraft import _core
 from tokengraft.counts.pretoken_counts import PretokenCounts
-from tokengraft.errors import OptionError, printable
+from tokengraft.errors import OptionError, option, printable
 from tokengraft.learn.allowed import is_visible, may_be_added_by, never_made, refusal_by
 from tokengraft.learn.extension import IncludedWord
 from tokengraft.learn.forms import Form, forms_of
@@ -56,7 +56,9 @@ class WordList:
         require_fields(self)
         words = frozen_strings("words", self.words)
         if not words:
-            raise OptionError("the word list is empty", hint="list one word per line, or leave out --include")
+            raise OptionError(
+                "the word list is empty", hint=f"list one word per line, or leave out {option('include')}"
+            )
         for word in words:
             if not word.strip():
                 raise OptionError(f"the word list has the blank word {word!r}", hint="take blank lines out of the list")

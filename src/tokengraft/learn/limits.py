@@ -11,7 +11,7 @@ from types import NoneType
 from tokengraft import _core
 from tokengraft.counts.fingerprint import piece_rules
 from tokengraft.counts.pretoken_counts import PretokenCounts
-from tokengraft.errors import CountsError, OptionError, number, positive, require_type
+from tokengraft.errors import CountsError, OptionError, number, option, positive, require_type
 from tokengraft.representation import FrozenDict, frozen_strings, require_fields, set_fields, shown
 from tokengraft.tokenizer.piece_model import PieceRules
 from tokengraft.tokenizer.tokenizer import Tokenizer
@@ -45,7 +45,7 @@ class Limits:
             re.compile(self.deny_pattern or "")
         except re.error as error:
             raise OptionError(
-                f"{self.deny_pattern!r} is not a regular expression: {error}", hint="correct --deny-pattern"
+                f"{self.deny_pattern!r} is not a regular expression: {error}", hint=f"correct {option('deny_pattern')}"
             ) from error
         _ = self.script_names
 
@@ -65,7 +65,7 @@ class Limits:
                 close = list(dict.fromkeys(names[match] for match in matches)) or ["Latin", "Arabic", "Devanagari"]
                 raise OptionError(
                     f"there is no Unicode script {name!r}; names like it: {', '.join(close)}",
-                    hint=f"pass --scripts {close[0]}",
+                    hint=f"pass {option('scripts')} {close[0]}",
                 )
         return tuple(sorted({names[_loose(name)] for name in self.scripts}))
 
@@ -148,13 +148,13 @@ def require_max_share(max_share: float, n_languages: int) -> None:
     if not 0 < max_share <= 1:
         raise OptionError(
             f"the largest share of one language is {max_share}",
-            hint="pass a share above 0, at most 1: --max-share 0.5",
+            hint=f"pass a share above 0, at most 1: {option('max_share', 0.5)}",
         )
     if n_languages > 1 and Fraction(str(max_share)) * n_languages < 1:
         raise OptionError(
             f"the largest share of one language is {max_share}, and {n_languages} languages with it get less than all "
             "tokens",
-            hint=f"pass at least --max-share {ceil(100 / n_languages) / 100:g}",
+            hint=f"pass at least {option('max_share', ceil(100 / n_languages) / 100)}",
         )
 
 
@@ -168,7 +168,8 @@ def reference_of(languages: Collection[str], texts: Collection[str]) -> str:
     if missing or len(others) != 1:
         raise OptionError(
             f"the parallel texts are {_names(texts)}, the languages {_names(languages)}",
-            hint="pass --parity-text NAME=FILE for every language, and for one more with another name, the reference",
+            hint=f"pass {option('parity_text')} NAME=FILE for every language, and for one more with another name, the "
+            "reference",
         )
     return others[0]
 
@@ -207,14 +208,14 @@ def require_texts(tokenizer: Tokenizer, counts: PretokenCounts | Parity, preserv
             # Pretokens were cut where other rules allow a token to span.
             raise CountsError(
                 f"{what} were cut by other rules: {text.fingerprint.rules}, the first text by {rules}",
-                hint="count all texts with the same `--rule`",
+                hint=f"count all texts with the same {option('rule')}",
             )
     normalizations = {text.normalize for text in languages_of(counts)}
     if len(normalizations) > 1:
         shown = ", ".join(sorted(map(str, normalizations)))
         raise CountsError(
             f"the texts of the languages were normalized differently: {shown}",
-            hint="count all texts with the same `--normalize`",
+            hint=f"count all texts with the same {option('normalize')}",
         )
 
 

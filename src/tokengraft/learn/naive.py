@@ -15,7 +15,7 @@ from types import NoneType
 from typing import Literal, NamedTuple, get_args
 
 from tokengraft.counts.pretoken_counts import PretokenCounts
-from tokengraft.errors import CountsError, OptionError, UnsupportedTokenizerError, require_type, whole_number
+from tokengraft.errors import CountsError, OptionError, UnsupportedTokenizerError, option, require_type, whole_number
 from tokengraft.learn.allowed import missing_characters
 from tokengraft.learn.continued import extend
 from tokengraft.progress import stage
@@ -87,7 +87,7 @@ def extend_naively(
     if tokenizer.algorithm != "BPE":
         raise UnsupportedTokenizerError(
             f"the tokenizer is {tokenizer.algorithm}, and the methods for comparison are for BPE",
-            hint="leave out --method",
+            hint=f"leave out {option('method')}",
         )
     require_ids(tokenizer, n)
     by_product = tokenizer.piece_file or tokenizer.rank_file
@@ -132,7 +132,10 @@ def fresh_tokens(tokenizer: Tokenizer, counts: PretokenCounts | None, n: int, us
     They are usable with the base and the missing characters.
     """
     if counts is None:
-        raise OptionError("there is nothing to train a fresh tokenizer on", hint="pass --counts, --corpus or --donor")
+        raise OptionError(
+            "there is nothing to train a fresh tokenizer on",
+            hint=f"pass {option('counts')}, {option('corpus')} or {option('donor')}",
+        )
     counts.require(tokenizer)
     stay = tokenizer.structure.atomic | {token.id for token in tokenizer.added}
     bare = remove_tokens(tokenizer, [token.string for token in tokenizer.tokens if token.id not in stay])

@@ -11,7 +11,7 @@ import numpy as np
 
 from tokengraft.counts.pretoken_counts import PretokenCounts, chosen_rows
 from tokengraft.counts.scripts import RARE, letters_of, written_in
-from tokengraft.errors import OptionError, require_type
+from tokengraft.errors import OptionError, option, require_type
 from tokengraft.learn.allowed import CHARACTER_COVERAGE, WordListError
 from tokengraft.learn.continued import extend
 from tokengraft.learn.extension import Extension
@@ -151,7 +151,7 @@ def lost_gain(cost: PreserveCost, refused: int) -> OptionError | None:
         f"bytes per token of the training text increase by {cost.gain:.1%} with the preserved text, and by "
         f"{cost.possible_gain:.1%} without it: {refused:,} candidates were refused because they occur in it",
         hint="preserve less, such as counts without rare pretokens (`tokengraft count --min-count 10`), drop "
-        "--preserve or --preserve-keep, or accept this with --preserve-exactly",
+        f"{option('preserve')} or {option('preserve_keep')}, or accept this with {option('preserve_exactly')}",
     )
 
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from tokengraft import _core
-from tokengraft.errors import Progress, UnsupportedTokenizerError, printable
+from tokengraft.errors import Progress, UnsupportedTokenizerError, option, printable
 from tokengraft.learn.allowed import (
     UNBOUNDED,
     Training,
@@ -31,7 +31,7 @@ def extend_pieces(
     if isinstance(counts, Parity):
         raise UnsupportedTokenizerError(
             f"the tokenizer is {tokenizer.algorithm}, and languages are balanced for BPE only",
-            hint="count all texts together, or leave out --balance parity",
+            hint=f"count all texts together, or leave out {option('balance', 'parity')}",
         )
     if len(tokenizer.pipeline.pieces("a a")) == 1:
         raise UnsupportedTokenizerError(
@@ -48,7 +48,7 @@ def extend_pieces(
     if strings and len(given) > n:
         raise WordListError(
             f"the word list and missing characters need {len(given):,} new tokens, {n:,} were asked for",
-            hint=f"pass --add {len(given)} or more, or a shorter list",
+            hint=f"pass {option('add', len(given))} or more, or a shorter list",
             needed=len(given),
         )
     reported = 0

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokengraft.checkpoint.layout import open_checkpoint
-from tokengraft.errors import CheckpointError, Progress
+from tokengraft.errors import CheckpointError, Progress, option
 from tokengraft.formats.sources import load_folder
 from tokengraft.measure.metrics import new_tokens
 from tokengraft.measure.models import LoadedModel, free_memory, hardware, load_model, running
@@ -189,7 +189,7 @@ def bits(
     if not np.isfinite(total):
         raise CheckpointError(
             "the model gives probabilities that are not numbers",
-            hint="if it was trained, train it again with a lower --learning-rate",
+            hint=f"if it was trained, train it again with a lower {option('learning_rate')}",
         )
     marked = [is_new[ids] for ids in text.ids]
     new_bytes = sum(int(sizes[mark].sum()) for sizes, mark in zip(text.n_bytes, marked, strict=True))

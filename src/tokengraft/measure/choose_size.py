@@ -8,7 +8,7 @@ from typing import Any
 from tokengraft.corpus.open import Corpus
 from tokengraft.corpus.options import ReadOptions
 from tokengraft.counts.pretoken_counts import PretokenCounts
-from tokengraft.errors import CountsError, OptionError, number, positive, require_type
+from tokengraft.errors import CountsError, OptionError, number, option, positive, require_type
 from tokengraft.learn.extension import Extension
 from tokengraft.measure.segments import Text, open_text
 from tokengraft.measure.sizes import Curve, curve_of_extension, knee_of, rare_share, support
@@ -77,8 +77,8 @@ class SizeOptions:
         set_fields(self, number, "max_rare")
         if not 0 <= self.max_rare <= 1:
             raise OptionError(
-                f"--max-rare is {self.max_rare}; it must be a share from 0 to 1",
-                hint="pass --max-rare 0.25, for instance",
+                f"{option('max_rare')} is {self.max_rare}; it must be a share from 0 to 1",
+                hint=f"pass {option('max_rare', 0.25)}, for instance",
             )
 
     @property
@@ -152,12 +152,12 @@ def choose_size(
         refused = f": {len(extension.refused):,} candidates were refused because they occur in the preserved text"
         raise CountsError(
             f"the extension has no tokens{refused * bool(extension.refused)}, so there is no size to choose",
-            hint="preserve less text" if extension.refused else "give more text, or lower --min-count",
+            hint="preserve less text" if extension.refused else f"give more text, or lower {option('min_count')}",
         )
     if len(extension) < options.min_size:
         raise OptionError(
             f"the extension has {len(extension):,} tokens, and at least {options.min_size:,} are asked for",
-            hint="learn more tokens: --max-add",
+            hint=f"learn more tokens: {option('max_add')}",
         )
     measured = open_text("text", text, read_options)
     sizes = grid(len(extension), options.multiple, options.min_size)
@@ -170,14 +170,15 @@ def choose_size(
         raise CountsError(
             f"at every size, {options.limit}{'' if options.training_text else ' in the text'}: it is too little to "
             "choose a size",
-            hint="give more text, pass --add with a number, lower --min-support or raise --max-rare",
+            hint=f"give more text, pass {option('add')} with a number, lower {option('min_support')} or raise "
+            f"{option('max_rare')}",
         )
     if knee == 0:
         first = curve.points[1]
         raise CountsError(
             f"the first {first.tokens:,} new tokens change bytes per token of the held-out text by {first.gain:+.1%}: "
             "less than 1 % for 1,000 tokens, so no size is worth its cost",
-            hint="give held-out text like the text that was learned from, or pass --add with a number",
+            hint=f"give held-out text like the text that was learned from, or pass {option('add')} with a number",
         )
     size = max(min(supported, sizes[-1] if knee is None else knee), smallest)
     at_knee = f"the knee of the curve is at {knee:,}" if knee else f"the knee of the curve is beyond {sizes[-1]:,}"

@@ -14,7 +14,7 @@ from tokengraft import _core
 from tokengraft.corpus.open import Corpus
 from tokengraft.corpus.options import ReadOptions
 from tokengraft.counts.pretoken_counts import PretokenCounts
-from tokengraft.errors import CountsError, OptionError, Progress, require_type
+from tokengraft.errors import CountsError, OptionError, Progress, option, require_type
 from tokengraft.formats.sources import load
 from tokengraft.measure.metrics import (
     LONGEST_DIFFERENCE,
@@ -330,12 +330,12 @@ def _require_models(tokenizers: Tokenizers, texts: Texts) -> None:
     for name, source in tokenizers.items():
         if not isinstance(source, str | os.PathLike) or not has_weights(source):
             raise OptionError(
-                f"--bits runs models, and {name!r} is not a folder with weights",
-                hint="leave out --bits, or pass folders of models",
+                f"{option('bits')} runs models, and {name!r} is not a folder with weights",
+                hint=f"leave out {option('bits')}, or pass folders of models",
             )
     counts = next((name for name, text in texts.items() if isinstance(text, PretokenCounts)), None)
     if counts is not None:
-        raise OptionError(f"--bits reads text, and {counts!r} is counts", hint="pass text")
+        raise OptionError(f"{option('bits')} reads text, and {counts!r} is counts", hint="pass text")
 
 
 def _with_bits(

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from tokengraft.corpus.open import Corpus
 from tokengraft.corpus.options import ReadOptions
 from tokengraft.counts.pretoken_counts import PretokenCounts
-from tokengraft.errors import CountsError, OptionError, positive, require_list, require_type, whole_number
+from tokengraft.errors import CountsError, OptionError, option, positive, require_list, require_type, whole_number
 from tokengraft.learn.continued import extend
 from tokengraft.learn.extension import Extension
 from tokengraft.learn.limits import Limits
@@ -122,7 +122,7 @@ def curve(
     if not wanted or wanted[0] < 1:
         raise OptionError(
             f"the sizes are {wanted}; at least one is needed, and all must be at least 1",
-            hint="pass numbers of tokens: --sizes 1000 2000 4000",
+            hint=f"pass numbers of tokens: {option('sizes')} 1000 2000 4000",
         )
     measured = open_text("text", text, read_options)
     extension = extend(tokenizer, counts, wanted[-1], limits=limits)
@@ -228,7 +228,7 @@ def text_ratio(counts: PretokenCounts, training_text: int | None) -> Fraction:
     if total > pretokens or (total < pretokens and counts.min_count <= 1):
         raise CountsError(
             "the counts were weighted, so they do not say how often a token occurs in the training text",
-            hint="drop --training-text, or count the text without --weight",
+            hint=f"drop {option('training_text')}, or count the text without {option('weight')}",
         )
     return ratio
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from tokengraft.corpus.files import input_without_credentials
 from tokengraft.errors import OptionError
+from tokengraft.errors import option as spelled
 
 Given = Mapping[str, Any]
 """The options that were given, by name."""
@@ -127,18 +128,22 @@ def require_effect(options: Sequence[Option], given: Given, facts: Sequence[str]
         found = known.get(name.replace("-", "_"))
         return found is not None if not value else str(found) in value.split("|")
 
+    def shown(condition: str) -> str:
+        name, _, value = condition.removeprefix("--").partition(" ")
+        return spelled(name.replace("-", "_"), value or None) if condition.startswith("--") else condition
+
     for option in (option for option in options if option.name in given):
+        this = spelled(option.name)
         for need in filter(None, option.needs.split("; ")):
             if not any(map(holds, need.split(" or "))):
                 known_here = {one.flag for one in options}
                 ways = [way for way in need.split(" or ") if way[:2] != "--" or way.split()[0] in known_here]
-                hint = f"pass {' or '.join(ways)} too, or drop {option.flag}"
-                raise OptionError(f"{option.flag} has no effect without {' or '.join(ways)}", hint=hint)
+                needed = " or ".join(map(shown, ways))
+                raise OptionError(f"{this} has no effect without {needed}", hint=f"pass {needed} too, or drop {this}")
         for other in option.excludes.split("; "):
             if other and holds(other):
-                raise OptionError(
-                    f"{option.flag} and {other} do not go together", hint=f"drop {option.flag} or {other.split()[0]}"
-                )
+                message = f"{this} and {shown(other)} do not go together"
+                raise OptionError(message, hint=f"drop {this} or {shown(other.split()[0])}")
 
 
 def command_line(command: str, positional: Sequence[str], options: Sequence[Option], given: Given) -> str:

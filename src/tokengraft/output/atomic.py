@@ -27,7 +27,7 @@ from contextlib import contextmanager, suppress
 from itertools import combinations
 from pathlib import Path
 
-from tokengraft.errors import OutputError, UnreadableFileError
+from tokengraft.errors import OutputError, UnreadableFileError, option
 from tokengraft.output.partial import PREFIX, SUFFIX, partial_path, paths_of, require_kept
 
 Replaceable = Callable[[Path], bool]
@@ -62,7 +62,9 @@ def require_new(out: str | os.PathLike[str], *, force: bool, replaceable: Replac
             hint="choose another name",
         )
     elif not force:
-        raise OutputError(f"`{path}` exists; the output must be new", hint="choose another name, or pass --force")
+        raise OutputError(
+            f"`{path}` exists; the output must be new", hint=f"choose another name, or pass {option('force')}"
+        )
     elif replaceable:
         _require_replaceable(path, replaceable)
 
@@ -155,7 +157,7 @@ def _require_replaceable(out: Path, replaceable: Replaceable) -> None:
     for path in out.rglob("*"):
         if path.is_symlink() or not (path.is_dir() or (path.is_file() and replaceable(path.relative_to(out)))):
             raise OutputError(
-                f"`{out}` holds `{path.relative_to(out)}`, which --force would delete; "
+                f"`{out}` holds `{path.relative_to(out)}`, which {option('force')} would delete; "
                 "it replaces only folders that hold nothing but what this command writes",
                 hint="choose another name, or remove the folder yourself",
             )

@@ -12,7 +12,7 @@ from tokengraft.corpus.open import Corpus
 from tokengraft.corpus.options import ReadOptions
 from tokengraft.counts.pretoken_counts import PretokenCounts, as_weight
 from tokengraft.counts.threads import CountOptions, HoldOut
-from tokengraft.errors import OptionError, Progress, number, positive, seed, whole_number
+from tokengraft.errors import OptionError, Progress, number, option, positive, seed, whole_number
 from tokengraft.learn.include import WordList
 from tokengraft.learn.limits import Limits
 from tokengraft.measure.choose_size import MAX_ADD, SizeOptions
@@ -59,15 +59,17 @@ class Sizes:
         _require_alone(self.swap, self.add, self.remove)
         set_fields(self, whole_number, "add", "remove", "swap")
         require_fields(self)
-        sizes = {"--swap": self.swap, "--add": self.add, "--remove": self.remove}
+        sizes = {"swap": self.swap, "add": self.add, "remove": self.remove}
         if negative := next((name for name, n in sizes.items() if n < 0), None):
             raise OptionError(
-                f"{negative} is {sizes[negative]}; it must be at least 1", hint=f"pass {negative} 1 or more, or drop it"
+                f"{option(negative)} is {sizes[negative]}; it must be at least 1",
+                hint=f"pass {option(negative, 1)} or more, or drop it",
             )
         if not any(sizes.values()):
             raise OptionError(
                 "no number of tokens was given: how many to replace, to add or to remove",
-                hint="pass --swap auto, which chooses how many tokens to replace; or --swap N, --add N or --remove N",
+                hint=f"pass {option('swap', 'auto')}, which chooses how many tokens to replace; or "
+                f"{option('swap', 'N')}, {option('add', 'N')} or {option('remove', 'N')}",
             )
 
     @classmethod
@@ -116,8 +118,8 @@ class Sizes:
 def _require_alone(swap: Size, add: Size, remove: Size) -> None:
     if swap and (add or remove):
         raise OptionError(
-            f"--swap {swap} was given together with --add {add} --remove {remove}",
-            hint="pass --swap N alone, or --add N and --remove N without it",
+            f"{option('swap', swap)} was given together with {option('add', add)} {option('remove', remove)}",
+            hint=f"pass {option('swap', 'N')} alone, or {option('add', 'N')} and {option('remove', 'N')} without it",
         )
 
 

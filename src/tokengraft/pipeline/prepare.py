@@ -21,7 +21,7 @@ from tokengraft.corpus.files import local_name
 from tokengraft.corpus.open import local_files, open_corpus, paths_of
 from tokengraft.counts.count import require_engine
 from tokengraft.counts.pretoken_counts import as_weight
-from tokengraft.errors import CheckpointError, CorpusError, OptionError, OutputError, require
+from tokengraft.errors import CheckpointError, CorpusError, OptionError, OutputError, option, require
 from tokengraft.formats.sources import is_tokenizer_file, load
 from tokengraft.learn.continued import require_extendable
 from tokengraft.learn.limits import reference_of, require_max_share
@@ -115,17 +115,17 @@ def prepare(job: Request) -> Prepared:
 
 
 def _require_targets(job: Request) -> None:
-    require(bool(job.targets), "no target was given; at least one is needed", "pass --target FILES")
+    require(bool(job.targets), "no target was given; at least one is needed", f"pass {option('target')} FILES")
     require(
         KEEP not in job.targets,
         f"a target is called {KEEP!r}, which is reserved for the text to keep",
-        "use another name: --target NAME=FILES",
+        f"use another name: {option('target')} NAME=FILES",
     )
     for name in (*job.targets, *job.kept, *job.tests):
         require(
             isinstance(name, str) and bool(_NAME.fullmatch(name)),
             f"{name!r} is not a valid name for a text: it becomes part of a file name",
-            "use letters, digits, - _ and . only, as in --target et=FILES",
+            f"use letters, digits, - _ and . only, as in {option('target')} et=FILES",
         )
     for name in job.kept:
         message = f"a target and a text to keep are called {name!r}"
@@ -146,19 +146,19 @@ def _require_options(job: Request, base: Tokenizer, *, weighted: bool) -> None:
     sizes = job.sizes
     require(
         not options.keep_llama_cpp_hash or edit.ids == "keep" or (sizes.learn >= sizes.prune and not sizes.covering),
-        "--keep-llama-cpp-hash needs ids that do not move, and they are renumbered if more tokens are pruned than "
-        "learned",
-        "pass --swap N, or drop --keep-llama-cpp-hash",
+        f"{option('keep_llama_cpp_hash')} needs ids that do not move, and they are renumbered if more tokens are "
+        "pruned than learned",
+        f"pass {option('swap', 'N')}, or drop {option('keep_llama_cpp_hash')}",
     )
     require(options.balance in get_args(Balance), f"there is no balance {options.balance!r}", "pass weights or parity")
     if options.balance == "parity":
-        message = f"--balance parity needs several texts, and {len(job.targets)} was given"
+        message = f"{option('balance', 'parity')} needs several texts, and {len(job.targets)} was given"
         require(len(job.targets) > 1, message, "pass NAME=FILES for each")
         for name, target in job.targets.items():
             require(
                 as_weight(target.weight) == 1,
-                f"the target {name!r} has a weight, which has no effect with --balance parity",
-                "leave out the weight, or pass --balance weights",
+                f"the target {name!r} has a weight, which has no effect with {option('balance', 'parity')}",
+                f"leave out the weight, or pass {option('balance', 'weights')}",
             )
         require_max_share(1.0 if options.max_share is None else options.max_share, len(job.targets))
         if options.parity_text is not None:
@@ -170,8 +170,7 @@ def _require_options(job: Request, base: Tokenizer, *, weighted: bool) -> None:
 def replaceable(out: Path, *, weighted: bool) -> Callable[[Path], bool]:
     """A test whether a file in an existing output may be replaced: only files that an earlier run wrote."""
     if weighted:
-        ours = written_before(out)
-        return lambda path: path.as_posix() in ours
+        return written_before(out)
     return lambda path: is_tokenizer_file(path) or path.as_posix() in (*ADAPT_FILES, CARD)
 
 
@@ -181,9 +180,9 @@ def _require_output(job: Request, *, weighted: bool) -> None:
     if edit.curve:
         return
     if not job.out.name and job.step != "adapt":
-        raise OptionError("no output was given", hint="pass --out PATH, or --curve")
+        raise OptionError("no output was given", hint=f"pass {option('out', 'PATH')}, or {option('curve')}")
     if not job.out.resolve().name:
-        raise OutputError(f"`{job.out}` is the root folder", hint="name a new folder: --out adapted")
+        raise OutputError(f"`{job.out}` is the root folder", hint=f"name a new folder: {option('out')} adapted")
     others = [edit.extension, None if edit.reads_order else edit.order, edit.report]
     require_new(job.out, force=force, replaceable=replaceable(job.out, weighted=weighted))
     for other in filter(None, others):
@@ -213,10 +212,14 @@ def _require_text(job: Request) -> int:
     for name, corpus in (job.corpora | job.other_texts).items():
         inputs = open_corpus(corpus, options)
         if not inputs:
-            raise CorpusError(f"the corpus `{name}` has no files in this shard", hint="pass another --shard, or none")
+            raise CorpusError(
+                f"the corpus `{name}` has no files in this shard", hint=f"pass another {option('shard')}, or none"
+            )
         for path in dict.fromkeys(source.name for source in inputs):
             if not options.skip_bad and os.path.isfile(path) and not os.access(path, os.R_OK):  # noqa: PTH113
-                raise CorpusError(f"no permission to read `{path}`", hint="change its permissions, or pass --skip-bad")
+                raise CorpusError(
+                    f"no permission to read `{path}`", hint=f"change its permissions, or pass {option('skip_bad')}"
+                )
         for again in read_once(corpus, options):
             if again in once:  # the second text would be empty
                 raise CorpusError(
@@ -268,8 +271,8 @@ def _require_vocabulary(job: Request, base: Tokenizer, protection: Protection) -
         require(
             needed <= len(removable.ids),
             f"{needed:,} tokens to prune asked, {len(removable.ids):,} can be pruned; the others are {reasons}",
-            f"pass --swap or --remove with at most {len(removable.ids):,}, or protect fewer tokens: "
-            "--no-protect-defaults protects no white space, punctuation and source code",
+            f"pass {option('swap')} or {option('remove')} with at most {len(removable.ids):,}, or protect fewer "
+            f"tokens: {option('no_protect_defaults')} protects no white space, punctuation and source code",
         )
 
 
@@ -296,7 +299,7 @@ def _require_named_holes(job: Request, base: Tokenizer) -> None:
             raise CheckpointError(
                 f"`{name}` names the id {lost[0]:,}, which has no token, and the new vocabulary would "
                 + ("remove it" if growth < 0 else "give it to a new token"),
-                hint=f"pass --swap N, which does not change ids without a token, or correct `{name}`",
+                hint=f"pass {option('swap', 'N')}, which does not change ids without a token, or correct `{name}`",
             )
 
 
@@ -307,7 +310,7 @@ def _require_space(out: Path, weights: Weights) -> None:
     if needed > free:
         raise OutputError(
             f"the adapted model needs {needed / 1e9:,.1f} GB and `{parent}` has {free / 1e9:,.1f} GB free",
-            hint="free some space, or pass --out on another disk",
+            hint=f"free some space, or pass {option('out')} on another disk",
         )
 
 

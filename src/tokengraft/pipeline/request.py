@@ -172,9 +172,9 @@ def options_from(given: Given, step: Step = "adapt") -> AdaptOptions:
             continue
         value = given[option.name]
         if option.name in INLINE and isinstance(value, str | os.PathLike):
-            value = lines_of(Path(value), option.flag)
+            value = lines_of(Path(value), option.name)
         elif option.name == "parity_text" and not isinstance(value, Mapping):
-            value = named_texts(value, option.flag)
+            value = named_texts(value, option.name)
         owner, _, name = option.field.rpartition(".")
         (parts.setdefault(owner, {}) if owner else values)[name] = False if option.name.startswith("no_") else value
     if isinstance(words := parts.get("include", {}).get("words"), list):
@@ -192,17 +192,17 @@ def request_from(step: Step, source: Source, given: Given) -> Request:
         targets = {name: Target(*pair) for name, pair in weighted_texts(given.get("target", ())).items()}
         kept = kept_texts(given.get("keep"), KEEP) or {}
         if "test" in given:
-            options = replace(options, test=texts_by_name(given["test"], "--test"))
+            options = replace(options, test=texts_by_name(given["test"], "test"))
         add, remove, swap = (given.get(name, 0) for name in ("add", "remove", "swap"))
         sizes = Sizes.of(add, remove, swap, largest=options.max_add)
         return Request(source, targets, kept, Path(given["out"]), sizes, options, named=given)
     edit = Edit(**{one.name: given[one.name] for one in fields(Edit) if one.name in given and one.name != "held_out"})
     if held_out := given.get("held_out"):
-        named = texts_by_name(held_out, "--held-out") if step == "prune" else dict([one_text(held_out, "--held-out")])
+        named = texts_by_name(held_out, "held_out") if step == "prune" else dict([one_text(held_out, "held_out")])
         edit = replace(edit, held_out=named)
     texts = [*map(str, edit.corpus or edit.counts)]
     if options.balance == "parity":
-        targets = {name: Target(files) for name, files in named_texts(texts, "--corpus").items()}
+        targets = {name: Target(files) for name, files in named_texts(texts, "corpus").items()}
     else:
         targets = {"text": Target(texts)} if texts else {}
     add, remove = given.get("add", 0), given.get("remove", ALL)

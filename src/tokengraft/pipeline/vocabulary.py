@@ -8,7 +8,7 @@ from typing import Any
 from tokengraft.checkpoint.padding import model_rows, row_step
 from tokengraft.counts.count import reading_warnings
 from tokengraft.counts.pretoken_counts import PretokenCounts
-from tokengraft.errors import CorpusError, OptionError, TokengraftError
+from tokengraft.errors import CorpusError, OptionError, TokengraftError, option
 from tokengraft.learn.continued import extend
 from tokengraft.learn.extension import Extension
 from tokengraft.learn.preserve import Preserved, cost_of, is_restricted, lost_gain, trained_freely
@@ -154,7 +154,7 @@ def _order(job: Prepared, texts: Texts) -> PruneOrder:
         raise OptionError(
             f"{needed:,} tokens to prune asked, {len(order):,} can be pruned: the others are protected, or the "
             "preserved text uses them",
-            hint=f"pass --swap or --remove with at most {len(order):,}, or preserve less text",
+            hint=f"pass {option('swap')} or {option('remove')} with at most {len(order):,}, or preserve less text",
         )
     return order
 
@@ -230,7 +230,7 @@ def _swapped(job: Prepared, texts: Texts, order: PruneOrder) -> Vocabulary:
         n = len(extension)
     raise CorpusError(
         f"{len(order):,} tokens to swap asked, and none can be learned: {_shortage(job, extension)}",
-        hint="give more text of the target, or pass --remove N to prune only",
+        hint=f"give more text of the target, or pass {option('remove', 'N')} to prune only",
     )
 
 

@@ -6,7 +6,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from tokengraft.counts.pretoken_counts import PretokenCounts
-from tokengraft.errors import OptionError, number
+from tokengraft.errors import OptionError, number, option
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 COVERAGE = 0.9995
@@ -20,9 +20,11 @@ _BATCH = 256
 
 def require_coverage(name: str, share: object) -> float:
     """A share of tokens that stay, as `PruneOrder.covering` takes it."""
-    value, flag = number(name, share), f"--{name.replace('_', '-')}"
+    value = number(name, share)
     if not 0 < value <= 1:  # NaN too
-        raise OptionError(f"{flag} is {value}; it must be above 0 and at most 1", hint=f"pass {flag} {COVERAGE}")
+        raise OptionError(
+            f"{option(name)} is {value}; it must be above 0 and at most 1", hint=f"pass {option(name, COVERAGE)}"
+        )
     return value
 
 

@@ -12,7 +12,7 @@ from typing import Literal, get_args
 from tokengraft import _core
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.counts.scripts import NO_SCRIPT
-from tokengraft.errors import CountsError, OptionError
+from tokengraft.errors import CountsError, OptionError, option
 from tokengraft.pruning.leaves import RemainingMerges, by_frequency, by_id, by_uses
 from tokengraft.tokenizer.inspect import is_whole_pretoken
 from tokengraft.tokenizer.tokenizer import Tokenizer
@@ -48,7 +48,10 @@ class Question:
     def frequencies(self, *, by_merges: bool | None = None, uses: bool = False) -> Mapping[int, int]:
         """How often each token occurs in the text."""
         if self.counts is None:
-            raise CountsError("this order is decided by counts, and none were given", hint="pass --counts or --corpus")
+            raise CountsError(
+                "this order is decided by counts, and none were given",
+                hint=f"pass {option('counts')} or {option('corpus')}",
+            )
         return self.counts.tokens(
             self.tokenizer, by_merges=self.by_merges if by_merges is None else by_merges, uses=uses
         )

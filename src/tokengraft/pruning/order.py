@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from tokengraft import _core
 from tokengraft.counts.pretoken_counts import PretokenCounts
-from tokengraft.errors import OptionError, require_type, whole_number
+from tokengraft.errors import OptionError, option, require_type, whole_number
 from tokengraft.progress import stage
 from tokengraft.pruning.coverage import covered, require_coverage
 from tokengraft.pruning.methods import COUNTED, METHODS, ORDERS, Method, Question
@@ -102,8 +102,8 @@ class PruneOrder(EditResult):
         if n > len(self):
             raise OptionError(
                 f"{n:,} tokens are to be removed, `{self.method}` can remove {len(self):,}; {self.stops()}",
-                hint=f"pass --remove {len(self)} or less, protect fewer tokens (--no-protect-defaults), or choose "
-                "another --method",
+                hint=f"pass {option('remove', len(self))} or less, protect fewer tokens "
+                f"({option('no_protect_defaults')}), or choose another {option('method')}",
             )
         return replace(self, removals=self.removals[:n])
 
@@ -186,16 +186,18 @@ def prune_order(
     if isinstance(scripts, str) or bool(scripts) != method.startswith("script"):
         raise OptionError(
             f"the method is {method} and the scripts are {scripts!r}",
-            hint="pass --scripts, or a list of scripts, with the methods script and script-leaf and with no other",
+            hint=f"pass {option('scripts')}, or a list of scripts, with the methods script and script-leaf and with no "
+            "other",
         )
     if by_merges and method not in COUNTED:
         raise OptionError(
             f"the method {method} counts no tokens, and counting by merges was asked for",
-            hint=f"leave out --by-merges, or choose one of {', '.join(COUNTED)}",
+            hint=f"leave out {option('by_merges')}, or choose one of {', '.join(COUNTED)}",
         )
     if tokenizer.algorithm != "BPE" and (by_merges or method == "merge"):
         raise OptionError(
-            f"the tokenizer is {tokenizer.algorithm}, and has no merges to count by", hint="choose another --method"
+            f"the tokenizer is {tokenizer.algorithm}, and has no merges to count by",
+            hint=f"choose another {option('method')}",
         )
     removable = removable_tokens(tokenizer, protection or Protection(), counts)
     question = Question(tokenizer, removable.ids - set(removable.reserved), counts, scripts, by_merges)

@@ -9,7 +9,7 @@ from importlib import resources
 from tokengraft import _core
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.counts.scripts import NO_SCRIPT, letters_of, written_in
-from tokengraft.errors import OptionError
+from tokengraft.errors import OptionError, option
 from tokengraft.output.json_file import read_settings
 from tokengraft.representation import FrozenDict, frozen_strings, require_fields, set_fields, shown
 from tokengraft.tokenizer.kind import CONTINUATION, SPACE, byte_token, processor_steps
@@ -138,7 +138,7 @@ class Protection:
             re.compile(self.pattern or "")
         except re.error as error:
             raise OptionError(
-                f"{self.pattern!r} is no regular expression: {error}", hint="correct --protect-pattern"
+                f"{self.pattern!r} is no regular expression: {error}", hint=f"correct {option('protect_pattern')}"
             ) from error
 
 
@@ -182,7 +182,7 @@ def removable_tokens(tokenizer: Tokenizer, protection: Protection, counts: Preto
         if not _spells_all_bytes(tokenizer):
             raise OptionError(
                 "single characters cannot be removed: the tokenizer has no byte fallback that could spell them",
-                hint="leave out --prune-characters",
+                hint=f"leave out {option('prune_characters')}",
             )
         atomic -= {i for string, i in tokenizer.vocab.items() if len(string) == 1 and string != SPACE}
     texts = {token.id: token.bytes.decode(errors="replace") for token in tokenizer.tokens}
@@ -252,7 +252,8 @@ def _foreign_characters(tokenizer: Tokenizer, counts: PretokenCounts | None, *, 
             raise OptionError(
                 f"single characters cannot be removed: `{files[0]}` would encode them as bytes, and `{files[1]}` as "
                 "the unknown token",
-                hint="leave out --prune-characters, or take one of the two files out of a copy of the folder",
+                hint=f"leave out {option('prune_characters')}, or take one of the two files out of a copy of the "
+                "folder",
             )
         return set()
     if counts is None:

@@ -13,7 +13,7 @@ from hashlib import sha256
 from importlib import resources
 from typing import Any
 
-from tokengraft.errors import OptionError
+from tokengraft.errors import OptionError, option
 from tokengraft.output.json_file import read_settings
 from tokengraft.tokenizer.kind import processor_steps
 from tokengraft.tokenizer.tokenizer import Tokenizer
@@ -87,7 +87,8 @@ def require_known(tokenizer: Tokenizer) -> None:
     if not converter_check(tokenizer).known:
         raise OptionError(
             f"the hash of this tokenizer cannot be kept: the converter of {converter_table().source} does not know it",
-            hint="drop --keep-llama-cpp-hash; `tokengraft check --for llama.cpp` says what the converter needs",
+            hint=f"drop {option('keep_llama_cpp_hash')}; `tokengraft check --for llama.cpp` says what the converter "
+            "needs",
         )
 
 

@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import Any, Literal, NoReturn
 
 from tokengraft import _core
-from tokengraft.errors import InvalidTokenizerError, UnreadableFileError, UnsupportedTokenizerError
+from tokengraft.errors import InvalidTokenizerError, UnreadableFileError, UnsupportedTokenizerError, option
 from tokengraft.output.json_file import JsonStyle, parse_json
 from tokengraft.representation import FrozenDict
 from tokengraft.tokenizer.kind import BYTE_OF, CHARACTER_OF
@@ -186,7 +186,7 @@ def _tiktoken_entries(raw: bytes, name: str) -> list[tuple[bytes, int]]:
                     raise InvalidTokenizerError(
                         f"line {number:,} of `{name}`, {line[:60]!r}, is a token without bytes, which no text has",
                         hint="remove the line from a copy of the file, and give the special tokens their ids: "
-                        "--special-tokens",
+                        f"{option('special_tokens')}",
                     ) from None
                 _unreadable(name, f"line {number:,} is {line[:60]!r}; expected a token in base64 and its rank")
     return entries

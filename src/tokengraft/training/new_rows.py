@@ -8,14 +8,12 @@ would take, and rows of a table cannot be such a group.
 from collections.abc import Sequence
 from typing import Any
 
-from tokengraft.errors import OptionError
+from tokengraft.errors import OptionError, option
 
 try:
     from transformers import TrainerCallback
 except ImportError:  # the guide says what to install; `train` raises an error that does too
     TrainerCallback = object
-
-_SHARDED = "train with DDP (`torchrun`), which keeps tables whole, or without faster rows: --new-rows-factor 1"
 
 
 def faster_new_rows(optimizer: Any, model: Any, new_ids: Sequence[int], factor: float) -> list[Any]:
@@ -46,7 +44,8 @@ def faster_new_rows(optimizer: Any, model: Any, new_ids: Sequence[int], factor: 
             raise OptionError(
                 f"new rows cannot learn faster: a table of {tuple(table.shape)} is sharded or is not a parameter of "
                 "the optimizer",
-                hint=_SHARDED,
+                hint="train with DDP (`torchrun`), which keeps tables whole, or without faster rows: "
+                f"{option('new_rows_factor', 1)}",
             )
     ids = torch.tensor([*new_ids], device=next(iter(tables.values())).device)
     before = dict[int, Any]()

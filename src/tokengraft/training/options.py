@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from tokengraft.checkpoint.ids import read_config
 from tokengraft.checkpoint.model_files import REPORT, TRAINING
-from tokengraft.errors import CheckpointError, OptionError, number, positive, seed
+from tokengraft.errors import CheckpointError, OptionError, number, option, positive, seed
 from tokengraft.representation import FrozenDict, set_fields, shown
 
 MEASURED_RATE, MEASURED_WIDTH = 9e-4, 576
@@ -128,15 +128,16 @@ class TrainOptions:
         for name, (low, high) in limits.items():
             value = getattr(self, name)
             if value is not None and value != "auto" and not low < number(name, value) < high:
-                flag = f"--{name.replace('_', '-')}"
                 raise OptionError(
-                    f"{flag} is {value}; it must be above {low} and below {high}", hint=f"leave out {flag}"
+                    f"{option(name)} is {value}; it must be above {low} and below {high}",
+                    hint=f"leave out {option(name)}",
                 )
         for name in ("blend", "kept_share"):
             value = getattr(self, name)
             if value is not None and value != "auto" and not 0 <= number(name, value) < 1:
-                flag = f"--{name.replace('_', '-')}"
-                raise OptionError(f"{flag} is {value}; it must be at least 0 and below 1", hint=f"leave out {flag}")
+                raise OptionError(
+                    f"{option(name)} is {value}; it must be at least 0 and below 1", hint=f"leave out {option(name)}"
+                )
         object.__setattr__(self, "trainer", FrozenDict(json.loads(json.dumps(dict(self.trainer)))))
         if ours := [name for name in self.trainer if name in OURS]:
             raise OptionError(

@@ -12,7 +12,7 @@ import numpy as np
 from tokengraft import _core
 from tokengraft.checkpoint.layout import Checkpoint, find_vocabulary, open_checkpoint
 from tokengraft.checkpoint.tensors import ITEM_BYTES
-from tokengraft.errors import CorpusError
+from tokengraft.errors import CorpusError, option
 from tokengraft.measure.models import hardware, start_ids
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.training.options import MAX_PASSES, MIN_STEPS, STEP_BYTES, TrainingSettings, TrainOptions
@@ -87,7 +87,9 @@ class TrainingPlan:
         """The tokens of all passes in the order of training, and the bytes of their text."""
         ids, n_bytes = self._packed(self.passes, self.options.max_bytes)
         if not n_bytes or len(ids) <= 2 * self.world:
-            raise CorpusError(f"the text has {len(ids)} tokens, too few for a step", hint="pass more to --text")
+            raise CorpusError(
+                f"the text has {len(ids)} tokens, too few for a step", hint=f"pass more to {option('text')}"
+            )
         return ids, n_bytes
 
     @cached_property

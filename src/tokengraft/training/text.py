@@ -11,7 +11,7 @@ from tokengraft.corpus.open import Corpus, local_files
 from tokengraft.corpus.options import ReadOptions
 from tokengraft.counts.count import count_with_hold_out
 from tokengraft.counts.threads import CountOptions, HoldOut
-from tokengraft.errors import CorpusError, OptionError
+from tokengraft.errors import CorpusError, OptionError, option
 from tokengraft.measure.bits import chunks
 from tokengraft.measure.segments import LINES, Segmenter, batches, read_text, text_warnings
 from tokengraft.tokenizer.tokenizer import Tokenizer
@@ -73,8 +73,8 @@ def training_text(
             found[which] += documents
         if parts and not any(document.strip() for document in found[which]):
             raise CorpusError(
-                f"no text of --{which} is left to train on, without what is held out",
-                hint=f"pass more text to --{which}, with several documents",
+                f"no text of {option(which)} is left to train on, without what is held out",
+                hint=f"pass more text to {option(which)}, with several documents",
             )
     kept = frozenset(name for name in scored if name in keep)
     return TrainingText(tuple(found["text"]), tuple(found["keep"]), scored, kept, tuple(warnings))
@@ -93,7 +93,7 @@ def _require_other_files(texts: Mapping[str, Corpus], held_out: Mapping[str, Cor
         raise OptionError(
             f"`{both[0]}` is read for training and is the held-out text {scored[both[0]]!r}: a model would be scored "
             "on what it was trained on",
-            hint="pass other text to --held-out, or leave it out: then documents are held out",
+            hint=f"pass other text to {option('held_out')}, or leave it out: then documents are held out",
         )
 
 

@@ -23,7 +23,7 @@ from tokengraft.checkpoint.model_card import base_name, code, made_by, public_co
 from tokengraft.checkpoint.model_files import CARD, REPORT
 from tokengraft.corpus.open import Corpus, local_files
 from tokengraft.corpus.options import ReadOptions
-from tokengraft.errors import OptionError, OutputError, require_type
+from tokengraft.errors import OptionError, OutputError, option, require_type
 from tokengraft.formats.sources import load_folder
 from tokengraft.measure.bits import bits, chunk_bytes, chunks, score_models, sequences
 from tokengraft.measure.models import LoadedModel, free_memory, hardware, load_model
@@ -84,7 +84,8 @@ def train(
     kept = keep if isinstance(keep, Mapping) else {} if keep is None else {"keep": keep}
     if both := {*texts} & {*kept}:
         raise OptionError(
-            f"--text and --keep both have a text {min(both)!r}", hint="give each another name: NAME=FILES"
+            f"{option('text')} and {option('keep')} both have a text {min(both)!r}",
+            hint="give each another name: NAME=FILES",
         )
     named = {**texts, **kept, **(held_out or {})}
     paths = [path for corpus in named.values() for path in local_files(corpus, read_options or LINES)]
@@ -159,7 +160,7 @@ class _Run:
                 if json.loads(path.read_bytes()) != found:
                     raise OutputError(
                         f"`{self.work}` is from a run with another model, text or other options",
-                        hint="delete it to train from the beginning, or choose another --out",
+                        hint=f"delete it to train from the beginning, or choose another {option('out')}",
                     )
         self.work.mkdir(parents=True, exist_ok=True)
         partial = path.with_suffix(f".{os.getpid()}")
@@ -197,7 +198,7 @@ class _Run:
             args = TrainingArguments(**fixed | given)
         except (TypeError, ValueError) as error:
             raise OptionError(
-                f"the Trainer refuses its arguments: {error}", hint="correct or leave out --trainer"
+                f"the Trainer refuses its arguments: {error}", hint=f"correct or leave out {option('trainer')}"
             ) from error
         if args.n_gpu > 1:
             self.shown.note(

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from transformers import PrinterCallback, Trainer, TrainerCallback
 
+from tokengraft.errors import option
 from tokengraft.measure.models import LoadedModel, no_progress_bar, running
 from tokengraft.progress import Stages
 from tokengraft.training.held_out import HeldOutBits
@@ -80,7 +81,7 @@ def trained(
         step = int(last.name.rpartition("-")[2])
         shown.note(f"going on after step {step:,}")
         shown.update("", step * steps.per_step * steps.length, steps.n * steps.per_step * steps.length)
-    with running("trained", "pass a smaller --batch if memory ran out"), no_progress_bar():
+    with running("trained", f"pass a smaller {option('batch')} if memory ran out"), no_progress_bar():
         trainer.train(resume_from_checkpoint=str(last) if last else None)
         trainer.save_model(str(Path(args.output_dir) / "trained"))
     history = [

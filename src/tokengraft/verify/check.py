@@ -13,6 +13,7 @@ from tokengraft.errors import (
     OutputError,
     TokengraftError,
     UnreadableFileError,
+    option,
     require_type,
 )
 from tokengraft.formats.agreement import require_agreement, require_rank_agreement
@@ -221,7 +222,8 @@ def check(tokenizer: Tokenizer, base: Tokenizer | None = None, *, preserve: Pret
     require_type("preserve", preserve, PretokenCounts, NoneType)
     if preserve is not None and base is None:
         raise OptionError(
-            "text to preserve was given without the base that it is compared with", hint="pass the base: --base SOURCE"
+            "text to preserve was given without the base that it is compared with",
+            hint=f"pass the base: {option('base', 'SOURCE')}",
         )
     with transformers_started():
         findings = [

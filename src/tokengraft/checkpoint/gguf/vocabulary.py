@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tokengraft import _core
-from tokengraft.checkpoint.gguf.file import ARRAY, FLOAT32, STRING, GgufFile, GgufKey, wrong_file
-from tokengraft.errors import CheckpointError, InvalidTokenizerError
+from tokengraft.checkpoint.gguf.file import ARRAY, FLOAT32, STRING, GgufFile, wrong_file
+from tokengraft.errors import CheckpointError, InvalidTokenizerError, option
 from tokengraft.formats.agreement import most_in_order, split_differences
 from tokengraft.tokenizer.added import FLAGS
 from tokengraft.tokenizer.kind import SPACE, Kind
@@ -57,10 +57,12 @@ class GgufVocabulary:
                 "llama (SentencePiece BPE)",
                 hint="transplant the model as safetensors and convert the result with llama.cpp",
             )
-        tokens = _strings(file.keys[TOKENS])
-        types = _sized(file, TYPES, len(tokens))
-        scores = _sized(file, SCORES, len(tokens))
-        merges = _strings(file.keys[MERGES]) if MERGES in file.keys else ()
+        for name in (TOKENS, MERGES) if MERGES in file.keys else (TOKENS,):
+            if file.keys[name].type != ARRAY or file.keys[name].item_type != STRING:
+                raise wrong_file(f"`{name}` is not an array of the type {STRING}")
+        tokens = file.keys[TOKENS].value
+        types, scores = (_sized(file, name, len(tokens)) for name in (TYPES, SCORES))
+        merges = file.keys[MERGES].value if MERGES in file.keys else ()
         has_scores = scores is not None and file.keys[SCORES].item_type == FLOAT32
         if not (merges if model == "gpt2" else has_scores):
             missing = MERGES if model == "gpt2" else SCORES
@@ -142,7 +144,13 @@ def base_tokenizer(vocabulary: GgufVocabulary, new: Tokenizer) -> Tokenizer:
     except KeyError as error:
         raise wrong_file(f"a merge of the GGUF file names {error.args[0]!r}, which is no token of it") from error
     document = json.loads(new.rest)
-    document["added_tokens"] = [*_added_entries(vocabulary, ids, new)]
+    flags = {token.content: {flag: getattr(token, flag) for flag in FLAGS} for token in new.added}
+    document["added_tokens"] = [
+        {"id": i, "content": content}
+        | flags.get(content, dict.fromkeys(FLAGS, False) | {"special": bool(vocabulary.types[i] != USER_DEFINED)})
+        for content, i in ids.items()
+        if content and vocabulary.types[i] in (CONTROL, USER_DEFINED, UNKNOWN)
+    ]
     if document["model"].get("unk_token") not in ids:
         document["model"]["unk_token"] = None
     return Tokenizer(_core.Vocabulary(ids, merges), json.dumps(document, ensure_ascii=False))
@@ -154,21 +162,6 @@ def normal_scores(vocabulary: GgufVocabulary, ids: Mapping[str, int]) -> dict[st
     if scores is None:
         return {}
     return {string: float(scores[i]) for string, i in ids.items() if vocabulary.types[i] == NORMAL}
-
-
-def _added_entries(vocabulary: GgufVocabulary, ids: Mapping[str, int], new: Tokenizer) -> Iterator[dict[str, Any]]:
-    """The added tokens, as `tokenizer.json` lists them, with the flags that ``new`` has."""
-    flags = {token.content: {flag: getattr(token, flag) for flag in FLAGS} for token in new.added}
-    for content, token_id in ids.items():
-        if content and vocabulary.types[token_id] in (CONTROL, USER_DEFINED, UNKNOWN):
-            default = dict.fromkeys(FLAGS, False) | {"special": bool(vocabulary.types[token_id] != USER_DEFINED)}
-            yield {"id": token_id, "content": content} | flags.get(content, default)
-
-
-def _strings(key: GgufKey) -> Any:
-    if key.type != ARRAY or key.item_type != STRING:
-        raise wrong_file(f"`{key.name}` is not an array of the type {STRING}")
-    return key.value
 
 
 def _sized(file: GgufFile, name: str, n_tokens: int) -> Any:
@@ -207,7 +200,8 @@ def pre_tokenizer(vocabulary: GgufVocabulary, inside: Tokenizer, new: Tokenizer)
         raise CheckpointError(
             f"the new tokenizer was not made from that in `{vocabulary.file.path.name}`: their common merges are in "
             "another order or there are none, and llama.cpp's converter does not know the new one",
-            hint="pass a tokenizer that was made from that of the model; if it was, name that one: --base TOKENIZER",
+            hint="pass a tokenizer that was made from that of the model; if it was, name that one: "
+            f"{option('base', 'TOKENIZER')}",
         )
     return other, (f"the new tokenizer is another one: its pre-tokenizer type is {other!r}, not {vocabulary.pre!r}",)
 
@@ -220,7 +214,7 @@ def require_base(vocabulary: GgufVocabulary, inside: Tokenizer, new: Tokenizer, 
         raise InvalidTokenizerError(
             f"the base gives the token {differing!r} the id {ours.get(differing)}, `{name}` the id "
             f"{theirs.get(differing)}",
-            hint="pass the tokenizer that the file was converted with, or leave out --base",
+            hint=f"pass the tokenizer that the file was converted with, or leave out {option('base')}",
         )
     # A rank file has merges that never apply, which the converter does not write.
     if vocabulary.kind == "byte-level" and next(split_differences(inside, base), None) is not None:

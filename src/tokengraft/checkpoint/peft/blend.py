@@ -7,11 +7,10 @@ tokens, the mean with the rows of the model is written.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
-from tokengraft.checkpoint.byte_ranges import read_into
 from tokengraft.checkpoint.layout import Checkpoint, find_vocabulary
 from tokengraft.checkpoint.peft.new_rows import ADAPTER_WEIGHTS, PREFIX
 from tokengraft.checkpoint.peft.parts import (
@@ -36,6 +35,7 @@ from tokengraft.checkpoint.tensors import (
     TensorInfo,
     header_bytes,
     narrow,
+    read_tensor,
     widen,
 )
 from tokengraft.errors import CheckpointError
@@ -52,7 +52,7 @@ class AdapterBlend:
     file: TensorFile
     parts: Mapping[str, Part]
     """Tensors that belong to tables of the model."""
-    model: Mapping[str, tuple[TensorInfo, Path]]
+    model: Mapping[str, tuple[TensorInfo, TensorFile]]
     is_new: "np.ndarray"
     share: float
 
@@ -76,7 +76,7 @@ class AdapterBlend:
             )
         is_new = np.zeros(vocabulary.rows, bool)
         is_new[new] = True
-        held = {info.name: (info, holder.path) for info, holder in model.tensors}
+        held = {info.name: (info, holder) for info, holder in model.tensors}
         return cls(config, file, parts, held, is_new, share)
 
     def write(self, folder: Path) -> None:
@@ -84,7 +84,7 @@ class AdapterBlend:
         with self.file.path.open("rb", buffering=0) as old, (folder / ADAPTER_WEIGHTS).open("wb") as out:
             out.write(header_bytes([*self.file.tensors.values()], self.file.metadata))
             for info in self.file.tensors.values():
-                raw = _read(old, info)
+                raw = read_tensor(old, info)
                 changed = self._changed(info, raw)
                 out.write((raw if changed is None else narrow(changed, info.dtype)).data)
 
@@ -119,15 +119,8 @@ class AdapterBlend:
     def _of_model(self, name: str, like: TensorInfo | None) -> Rows:
         """A tensor of the model as numbers."""
         names = [held for held in self.model if f".{held}".endswith(f".{name}") or f".{name}".endswith(f".{held}")]
-        info, path = self.model[max(names, key=len)] if names else (None, None)
-        if info is None or path is None or (like and info.shape != like.shape) or info.dtype not in ITEM_BYTES:
+        info, file = self.model[max(names, key=len)] if names else (None, None)
+        if info is None or file is None or (like and info.shape != like.shape) or info.dtype not in ITEM_BYTES:
             raise CheckpointError(f"the model has no tensor of this shape for `{name}` of the adapter", hint=MERGE)
-        with path.open("rb", buffering=0) as stream:
-            return widen(_read(stream, info), info.dtype).reshape(info.shape)
-
-
-def _read(stream: BinaryIO, info: TensorInfo) -> Raw:
-    raw = np.empty(info.size, np.uint8)
-    stream.seek(info.start)
-    read_into(stream, raw)
-    return raw
+        with file.path.open("rb", buffering=0) as stream:
+            return widen(read_tensor(stream, info), info.dtype).reshape(info.shape)

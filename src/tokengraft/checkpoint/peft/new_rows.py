@@ -22,7 +22,7 @@ from tokengraft.checkpoint.model_job import ModelJob
 from tokengraft.checkpoint.result import Transplant, describe
 from tokengraft.checkpoint.table import NewTables, OldRows, TransplantOptions
 from tokengraft.checkpoint.tensors import Ids, Raw, TensorFile, all_finite, header_bytes, read_rows
-from tokengraft.errors import CheckpointError, OptionError, require
+from tokengraft.errors import CheckpointError, OptionError, option, require
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -31,7 +31,6 @@ PREFIX = "base_model.model."
 ROWS = "token_adapter.trainable_tokens_delta"
 _NO_LAYERS = "dummy-target-modules"
 """What PEFT calls LoRA without layers. It refuses an empty list, and without the field it adapts attention layers."""
-_WHOLE = "leave out --as-adapter, which writes the whole model"
 
 
 @dataclass(frozen=True)
@@ -105,9 +104,9 @@ def adapter_tables(source: Checkpoint, tables: NewTables) -> dict[str, VocabTens
     vocabulary = tables.vocabulary
     if tables.rows != vocabulary.rows:
         raise OptionError(
-            f"the model has {vocabulary.rows:,} rows and would have {tables.rows:,}; an adapter (--as-adapter) can "
-            "replace rows, but not change their number",
-            hint=f"replace tokens with `tokengraft adapt --swap N`, which changes no shape; or {_WHOLE}",
+            f"the model has {vocabulary.rows:,} rows and would have {tables.rows:,}; an adapter "
+            f"({option('as_adapter')}) can replace rows, but not change their number",
+            hint=f"replace tokens with `tokengraft adapt --swap N`, which changes no shape; or {_whole()}",
         )
     for tensor in vocabulary.tensors:
         if tensor.further or tensor.role == "bias":
@@ -118,7 +117,7 @@ def adapter_tables(source: Checkpoint, tables: NewTables) -> dict[str, VocabTens
         raise _refused(
             f"`tie_word_embeddings` in config.json is {json.dumps(says)}, and the output of the model is "
             f"{'tied' if tied else 'untied'}; PEFT goes by the config, and would put the adapter on other tables",
-            f"correct `tie_word_embeddings` in config.json; or {_WHOLE}",
+            f"correct `tie_word_embeddings` in config.json; or {_whole()}",
         )
     wanted = ("input",) if tied else ("input", "output")
     found = {module_path(tensor, source.config): tensor for tensor in vocabulary.tensors if tensor.role in wanted}
@@ -127,8 +126,12 @@ def adapter_tables(source: Checkpoint, tables: NewTables) -> dict[str, VocabTens
     return {path: tensor for path, tensor in found.items() if path}
 
 
-def _refused(reason: str, hint: str = _WHOLE) -> CheckpointError:
-    return CheckpointError(f"{reason}: --as-adapter is not possible", hint=hint)
+def _refused(reason: str, hint: str = "") -> CheckpointError:
+    return CheckpointError(f"{reason}: {option('as_adapter')} is not possible", hint=hint or _whole())
+
+
+def _whole() -> str:
+    return f"leave out {option('as_adapter')}, which writes the whole model"
 
 
 def _blocks(tables: NewTables, tensor: VocabTensor, ids: Ids) -> Iterator[Raw]:
@@ -157,6 +160,6 @@ def _require_equal(folder: Path, tables: NewTables, found: Mapping[str, VocabTen
                 if not all_finite(again, info.dtype):
                     raise CheckpointError(
                         f"a new row of `{tensor.info.name}` has numbers that are not finite",
-                        hint="check the source for rows that are not finite, or pass another --init, or "
-                        "--hole-rows keep",
+                        hint=f"check the source for rows that are not finite, or pass another {option('init')}, or "
+                        f"{option('hole_rows', 'keep')}",
                     )

@@ -15,11 +15,23 @@ from tokengraft.errors import CheckpointError
 _LORA, _TOKENS = "LORA", "TRAINABLE_TOKENS"
 INDICES = {_LORA: "trainable_token_indices", _TOKENS: "token_indices"}
 """The field with the ids of trainable tokens, by the type of the adapter."""
-_ROWS = ("weight", "bias", "lora_B.weight", "lora_B.bias")
 COLUMNS, FROZEN = "lora_embedding_A", "base_layer.weight"
 """The factor of LoRA with a column for each token; and a copy of the base's table."""
-_COPIED = ("lora_embedding_B", "lora_A.weight")
 _DELTA = "trainable_tokens_delta"
+_AXES: dict[str, tuple[int, int | None, int | None]] = {
+    "weight": (2, 0, 1),
+    "bias": (1, 0, None),
+    "lora_A.weight": (2, None, 1),
+    "lora_B.weight": (2, 0, None),
+    "lora_B.bias": (1, 0, None),
+    COLUMNS: (2, 1, None),
+    "lora_embedding_B": (2, None, 0),
+    FROZEN: (2, 0, 1),
+    _DELTA: (2, None, 1),
+    f"token_adapter.{_DELTA}": (2, None, 1),
+}
+"""Tensors of a table that are known, by the rest of their names: the number of axes, the axis of the vocabulary, and
+the axis that is as long as a row of the table."""
 PLAIN_STARTS = (None, True, False, "gaussian")
 """Values of `init_lora_weights` that do not change the base. `pissa` and others subtract parts of it, which depend on
 all rows of a table."""
@@ -38,9 +50,8 @@ class Part:
     @property
     def rows(self) -> int | None:
         """The number of tokens that it is for; None if it has no vocabulary axis."""
-        if self.suffix in (*_ROWS, FROZEN):
-            return self.info.shape[0]
-        return self.info.shape[1] if self.suffix == COLUMNS else None
+        axis = _AXES[self.suffix][1]
+        return None if axis is None else self.info.shape[axis]
 
     @property
     def is_delta(self) -> bool:
@@ -66,7 +77,10 @@ def adapter_parts(file: TensorFile, vocabulary: Vocabulary, config: Mapping[str,
         found = _module(name.removeprefix(PREFIX), modules)
         if found:
             parts[name] = Part(info, *found)
-            _require_known(parts[name], config)
+            if reason := _unknown(parts[name], config):
+                raise _unclear(name, reason)
+            if parts[name].is_delta:
+                ids_of(parts[name], config)
         elif _DELTA in name:
             raise _unclear(name, "it has rows of tokens for a module that is no table of the model")
     return parts
@@ -86,31 +100,23 @@ def _module(name: str, modules: Mapping[str, VocabTensor]) -> tuple[VocabTensor,
     return None
 
 
-def _require_known(part: Part, config: Mapping[str, Any]) -> None:
-    """Refuses a tensor of a table whose meaning is not known, or whose shape does not fit the table."""
-    kind, info, width = config["peft_type"], part.info, part.table.info.width
+def _unknown(part: Part, config: Mapping[str, Any]) -> str:
+    """Why the meaning of a tensor of a table is not known, or its shape does not fit; empty if all is well."""
+    kind, info, width, start = config["peft_type"], part.info, part.table.info.width, config.get("init_lora_weights")
     if kind not in INDICES:
-        raise _unclear(info.name, f"adapters of the type {kind} on tables of tokens are not supported")
+        return f"adapters of the type {kind} on tables of tokens are not supported"
     if "magnitude" in part.suffix:
-        raise _unclear(info.name, "DoRA normalises the rows of a table, and new rows have no trained magnitude")
-    known = (*_ROWS, COLUMNS, *_COPIED, FROZEN, _DELTA, f"token_adapter.{_DELTA}")
-    if part.suffix not in known or (kind == _TOKENS and not part.is_delta):
-        raise _unclear(info.name, f"what it does to the table `{part.table.info.name}` is not known")
-    start = config.get("init_lora_weights")
+        return "DoRA normalises the rows of a table, and new rows have no trained magnitude"
+    if part.suffix not in _AXES or (kind == _TOKENS and not part.is_delta):
+        return f"what it does to the table `{part.table.info.name}` is not known"
     if part.suffix.startswith("lora_") and not any(start is plain or start == plain for plain in PLAIN_STARTS):
-        raise _unclear(info.name, f"with `init_lora_weights` {start!r} it is a part of the old table")
-    axes = {"bias": 1, "lora_B.bias": 1}.get(part.suffix, 2)
-    wide = {"weight": 1, FROZEN: 1, "lora_A.weight": 1, "lora_embedding_B": 0}.get(
-        part.suffix, 1 if part.is_delta else None
-    )
+        return f"with `init_lora_weights` {start!r} it is a part of the old table"
+    axes, _, wide = _AXES[part.suffix]
     if len(info.shape) != axes or 0 in info.shape or (wide is not None and info.shape[wide] != width):
-        raise _unclear(
-            info.name, f"its shape {list(info.shape)} does not fit the table, whose rows have {width:,} numbers"
-        )
+        return f"its shape {list(info.shape)} does not fit the table, whose rows have {width:,} numbers"
     if (part.rows is not None or part.is_delta) and info.dtype not in ITEM_BYTES:
-        raise _unclear(info.name, f"it is of the type {info.dtype}, not of {', '.join(ITEM_BYTES)}")
-    if part.is_delta:
-        ids_of(part, config)
+        return f"it is of the type {info.dtype}, not of {', '.join(ITEM_BYTES)}"
+    return ""
 
 
 def ids_of(part: Part, config: Mapping[str, Any]) -> list[int]:

@@ -11,7 +11,6 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any, BinaryIO
@@ -19,7 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from tokengraft import _core
-from tokengraft.checkpoint.byte_ranges import copy_bytes, read_into
+from tokengraft.checkpoint.byte_ranges import copy_bytes
 from tokengraft.checkpoint.compare_files import ByteComparison, comparisons
 from tokengraft.checkpoint.ids import CONFIG, CONFIGS, Renumbering, id_fields, model_configs, read_config
 from tokengraft.checkpoint.layout import (
@@ -60,9 +59,10 @@ from tokengraft.checkpoint.tensors import (
     header_bytes,
     narrow,
     read_rows,
+    read_tensor,
     widen,
 )
-from tokengraft.errors import CheckpointError, OptionError, SourceNotFoundError
+from tokengraft.errors import CheckpointError, OptionError, SourceNotFoundError, option
 from tokengraft.formats.sources import folder_files, is_tokenizer_file, load_folder
 from tokengraft.output.atomic import new_folder, write_files
 from tokengraft.output.json_file import JsonStyle
@@ -101,7 +101,14 @@ class AdapterJob:
     def prepare(cls, folder: Path, model: Any, base: Tokenizer | None, options: TransplantOptions) -> "AdapterJob":
         """The job for an adapter and the folder of the new model, after refusing what cannot be done."""
         config, file = opened(folder)
-        checkpoint = open_model(_model_folder(model))
+        if not isinstance(model, str | os.PathLike) or not has_weights(model):
+            raise OptionError(
+                "the first argument is an adapter; the second must be the folder of the model that it will be used "
+                "with: its base, transplanted",
+                hint="transplant the base first: `tokengraft transplant BASE NEW_TOKENIZER --out NEW_MODEL`, then "
+                "`tokengraft transplant ADAPTER NEW_MODEL --out NEW_ADAPTER`",
+            )
+        checkpoint = open_model(Path(model))
         vocabulary = find_vocabulary(checkpoint)
         old, new = _old_tokenizer(folder, config, base), load_folder(checkpoint.folder)
         parts = adapter_parts(file, vocabulary, config)
@@ -152,8 +159,7 @@ class AdapterJob:
         """Writes the folder, and compares the tensors with those of the source."""
         config = self.folder / ADAPTER_CONFIG
         written = [found for info in self.file.tensors.values() if (found := self._new_tensor(info))]
-        before = written_before(out)
-        with new_folder(out, replaceable=(lambda path: path.as_posix() in before) if force else None) as folder:
+        with new_folder(out, replaceable=written_before(out) if force else None) as folder:
             for path in self._entries():
                 if _is_copied(path):
                     shutil.copyfile(path, folder / path.name)
@@ -193,15 +199,15 @@ class AdapterJob:
             return None
         if part.suffix == COLUMNS:
             after = replace(info, shape=(info.shape[0], tables.rows), size=info.size // info.shape[1] * tables.rows)
-            return after, partial(self._write_columns, part)
+            columns = part.vocab_tensor
+
+            def write(old: BinaryIO, new: BinaryIO) -> None:
+                rows = tables.whole(columns, _transposed(_matrix(old, info), info))
+                new.write(_transposed(rows, info).data)
+
+            return after, write
         tensor = part.vocab_tensor
         return info.with_rows(tables.rows), lambda old, new: write_table(tables, tensor, old, new, Event())
-
-    def _write_columns(self, part: Part, old: BinaryIO, new: BinaryIO) -> None:
-        columns = _transposed(_matrix(old, part.info), part.info)
-        blocks = self.tables.parts(part.vocab_tensor, lambda ids: columns[ids])
-        rows = [columns[one.start : one.stop] if isinstance(one, range) else one for one in blocks]
-        new.write(_transposed(np.concatenate(rows), part.info).data)
 
     def _compare(self, new: TensorFile) -> ByteComparison:
         """Compares what was written with the source: copied tensors, and kept rows and columns of the others."""
@@ -300,17 +306,6 @@ def opened(folder: Path) -> tuple[dict[str, Any], TensorFile]:
     return config, TensorFile.open(folder / ADAPTER_WEIGHTS)
 
 
-def _model_folder(model: Any) -> Path:
-    if not isinstance(model, str | os.PathLike) or not has_weights(model):
-        raise OptionError(
-            "the first argument is an adapter; the second must be the folder of the model that it will be used with: "
-            "its base, transplanted",
-            hint="transplant the base first: `tokengraft transplant BASE NEW_TOKENIZER --out NEW_MODEL`, then "
-            "`tokengraft transplant ADAPTER NEW_MODEL --out NEW_ADAPTER`",
-        )
-    return Path(model)
-
-
 def _old_tokenizer(folder: Path, config: Mapping[str, Any], base: Tokenizer | None) -> Tokenizer:
     """The tokenizer that an adapter was trained with: given, or that of its folder. Two must have the same ids."""
     own = None
@@ -318,14 +313,15 @@ def _old_tokenizer(folder: Path, config: Mapping[str, Any], base: Tokenizer | No
         own = load_folder(folder)
     if own and base and own.ids != base.ids:
         raise CheckpointError(
-            f"the tokenizer in `{folder}` has another vocabulary than --base",
-            hint="leave out --base, or pass the tokenizer that the adapter was trained with",
+            f"the tokenizer in `{folder}` has another vocabulary than {option('base')}",
+            hint=f"leave out {option('base')}, or pass the tokenizer that the adapter was trained with",
         )
     tokenizer = base or own
     if tokenizer is None:
         raise CheckpointError(
             f"`{folder}` has no tokenizer, so the old vocabulary is not known",
-            hint=f"pass the tokenizer of its base (`{config.get('base_model_name_or_path')}`): --base TOKENIZER",
+            hint=f"pass the tokenizer of its base (`{config.get('base_model_name_or_path')}`): "
+            f"{option('base', 'TOKENIZER')}",
         )
     return tokenizer
 
@@ -363,24 +359,21 @@ def _with_inits(options: TransplantOptions, model: Path, *, tied: bool) -> tuple
             raise OptionError(
                 f"the model was transplanted with the initialiser {names}, and {asked_names} was asked for: rows of "
                 "new tokens in the adapter are changes of those of the model",
-                hint="leave out --init and --output-init: those of the model are used",
+                hint=f"leave out {option('init')} and {option('output_init')}: those of the model are used",
             )
         options = replace(options, init=used[0], output_init=None if used[0] == used[1] else used[1])
     if not all(init in _LINEAR for init in options.inits):
         raise OptionError(
             f"the initialiser for new rows of an adapter must be one of {', '.join(_LINEAR)}, not "
             f"{init_name(options.inits[0])}: its rows are changes of those of the model",
-            hint=f"transplant the model with another --init, or {MERGE}",
+            hint=f"transplant the model with another {option('init')}, or {MERGE}",
         )
     return options, warnings
 
 
 def _matrix(stream: BinaryIO, info: TensorInfo) -> Raw:
     """The bytes of a tensor, with a row for each index of its first axis."""
-    data = np.empty(info.size, np.uint8)
-    stream.seek(info.start)
-    read_into(stream, data)
-    return data.reshape(info.shape[0], -1)
+    return read_tensor(stream, info).reshape(info.shape[0], -1)
 
 
 def _transposed(matrix: Raw, info: TensorInfo) -> Raw:
