@@ -5,11 +5,11 @@ import json
 import builders
 import numpy as np
 import pytest
-from checkpoints import ENGLISH, ESTONIAN, WIDTH, checkpoint, tensor, write_shards, write_texts
+from checkpoints import ENGLISH, ESTONIAN, WIDTH, checkpoint, eagle, tensor, write_shards, write_texts
 
 import tokengraft as tg
 from tokengraft import cli
-from tokengraft.checkpoint.draft import DraftFolder, maps_of
+from tokengraft.checkpoint.draft import DraftFolder
 from tokengraft.checkpoint.tensors import TensorFile
 from tokengraft.errors import CheckpointError, OptionError, OutputError
 from tokengraft.pruning.draft_vocabulary import Coverage, DraftOrder, chosen_size, draft_order
@@ -25,26 +25,6 @@ def target(tmp_path):
     base = checkpoint(tmp_path / "model")
     write_texts(tmp_path)
     return base
-
-
-def eagle(folder, rows, *, head=None, ids=None, shards=1, **config):
-    """A draft with the names and shapes of EAGLE-3. By default its head has all ids."""
-    folder.mkdir()
-    generator = np.random.default_rng(3)
-    shapes = {"fc.weight": (WIDTH, 3 * WIDTH), "midlayer.self_attn.q_proj.weight": (WIDTH, 2 * WIDTH)}
-    shapes |= {"lm_head.weight": (head or rows, WIDTH), "norm.weight": (WIDTH,)}
-    tensors = {
-        name: tensor(shape, "BF16", generator) for name, shape in shapes.items() if head != 0 or "lm_" not in name
-    }
-    for name, array in zip(("d2t", "t2d"), maps_of(ids, rows) if ids is not None else (), strict=False):
-        kind = "I64" if name == "d2t" else "BOOL"
-        tensors[name] = {"dtype": kind, "shape": [*array.shape], "data": array.tobytes()}
-    settings = {"architectures": ["LlamaForCausalLMEagle3"], "vocab_size": rows, "hidden_size": WIDTH}
-    settings |= {"draft_vocab_size": head or rows, "bos_token_id": 0}
-    (folder / "config.json").write_text(json.dumps(settings | config))
-    (folder / "README.md").write_text("a draft")
-    write_shards(folder, tensors, shards)
-    return folder
 
 
 def raw(folder):

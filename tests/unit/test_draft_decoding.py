@@ -116,6 +116,6 @@ def test_a_draft_with_a_cut_head_gives_exactly_the_text_of_the_target(tmp_path, 
         assert [ids for ids, *_ in done] == texts
         rates.append(sum(accepted for *_, accepted in done) / sum(proposed for _, proposed, _ in done))
     print(f"{len(ids)} of {rows} ids: {rates[0]:.1%} of the proposals accepted before the cut, {rates[1]:.1%} after")
-    assert rates[0] > 0.3
+    assert rates[0] > 0.2
     assert rates[1] > 0.1
     assert rates[1] >= rates[0] if share == 1 else rates[1] < rates[0]
