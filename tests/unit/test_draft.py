@@ -1,6 +1,7 @@
 """`draft`: which ids are chosen, what readers make of the written files, and what is refused."""
 
 import json
+from importlib import import_module
 
 import builders
 import numpy as np
@@ -175,6 +176,28 @@ def test_a_draft_that_was_cut_can_be_cut_again_to_a_part_of_its_ids(tmp_path, ta
         tg.draft(tmp_path / "model", counts, tmp_path / "again", size=350, cut=tmp_path / "small")
 
 
+def test_a_draft_of_another_target_and_damage_after_writing_are_refused(tmp_path, target, monkeypatch):
+    counts = tg.count(target, iter(ENGLISH))
+    other = eagle(tmp_path / "other", 448)
+    with pytest.raises(CheckpointError, match=r"for a target of 448 ids, and `.*model` has 397"):
+        tg.draft(tmp_path / "model", counts, tmp_path / "out", size=300, cut=other)
+    module = import_module("tokengraft.checkpoint.draft")
+    write = module.write_file
+
+    def damaged(file, changed, path, *options):
+        write(file, changed, path, *options)
+        fc = TensorFile.open(path).tensors["fc.weight"]
+        data = bytearray(path.read_bytes())
+        data[fc.start] ^= 1
+        path.write_bytes(data)
+
+    monkeypatch.setattr(module, "write_file", damaged)
+    draft = eagle(tmp_path / "draft", target.n_rows)
+    with pytest.raises(CheckpointError, match=r"after writing, the tensor `fc\.weight` differs"):
+        tg.draft(tmp_path / "model", counts, tmp_path / "out", size=300, cut=draft)
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -202,6 +225,7 @@ def test_a_size_that_does_not_fit_is_refused(tmp_path, target, options, message)
         ([1, -1], "such as -1"),
         ([1, 2.0], "is not a list of ids"),
         ([], "is not a list of ids"),
+        ([[1], [2]], "is not a list of ids"),
         ({"1": 2}, "is not a list of ids"),
     ],
 )

@@ -100,10 +100,10 @@ class DraftFolder:
         if beside := [name for name in held if bases and name.startswith(bases) and name not in heads]:
             raise CheckpointError(f"the head has `{beside[0]}` beside its weight", hint="pass an unquantised draft")
         inputs = [replace(tensor, role="input") for name, tensor in held.items() if _EMBEDDING.fullmatch(name)]
-        for name, (info, file) in {name: (each.info, each.file) for name, each in held.items()}.items():
-            if found := _MAP.fullmatch(name):
+        for info, file in source.tensors:
+            if found := _MAP.fullmatch(info.name):
                 if info.dtype not in _TYPES or len(info.shape) != 1:
-                    what = f"`{name}` is of the type {info.dtype} and the shape {info.shape}"
+                    what = f"`{info.name}` is of the type {info.dtype} and the shape {info.shape}"
                     raise CheckpointError(what, hint="store one row: of int64 as d2t, of bool as t2d")
                 with file.path.open("rb", buffering=0) as stream:
                     raw = read_rows(stream, info, np.arange(info.rows))
@@ -136,9 +136,14 @@ class DraftJob:
     written: Mapping[str, bytes]
 
     @classmethod
-    def cut(cls, folder: Path, target: Path, ids: tuple[int, ...]) -> Self:
+    def cut(cls, folder: Path, target: Path, rows: int, ids: tuple[int, ...]) -> Self:
         """The draft with some of the rows of its head. Without a head of its own, with rows of the target's."""
         draft = DraftFolder.open(folder)
+        if draft.rows != rows:
+            raise CheckpointError(
+                f"the draft `{folder}` is for a target of {draft.rows:,} ids, and `{target}` has {rows:,}",
+                hint="pass the folder of its target, with its config",
+            )
         heads, config, row_of = draft.heads, dict(draft.source.config), {int(i): n for n, i in enumerate(draft.ids)}
         if not heads:
             own = [draft.embedding] if config.get(TIED) and draft.embedding else []

@@ -94,7 +94,7 @@ def draft(
         >>> tok = tg.load("model")
         >>> made = tg.draft("model", tg.count(tok, "en.txt"), "map", size=300, held_out={"et": tg.count(tok, "et.txt")})
         >>> len(made.ids), made.curve[0].chosen["et"]
-        (300, 0.5)
+        (300, 0.848861)
     """
     require(not pt or find_spec("torch") is not None, "--pt needs torch", hint="pip install torch, or leave out --pt")
     require_new(out, force=force)
@@ -114,11 +114,14 @@ def draft(
     texts = held_out or ({"counted text": counts} if counts is not None else {})
     measured = Coverage(order.ids, {name: text.tokens(tokenizer) for name, text in texts.items()})
     n = chosen_size(order, size, coverage, measured if held_out else None)
-    made = DraftVocabulary(tuple(sorted(order.ids[:n])), n_rows, order.required, measured.curve(n))
+    curve = measured.curve(n)
+    curve = curve if counts is not None else tuple(point for point in curve if point.size == n)  # ids have no order
+    made = DraftVocabulary(tuple(sorted(order.ids[:n])), n_rows, order.required, curve)
     facts = {TARGET: ids_hash(tokenizer), "draft_vocabulary": made.as_dict()}
     files = _files(made, pt=pt)
     if cut is not None:
-        DraftJob.cut(Path(cut), Path(model), made.ids).write(Path(out), force=force, others=files, facts=facts)
+        job = DraftJob.cut(Path(cut), Path(model), n_rows, made.ids)
+        job.write(Path(out), force=force, others=files, facts=facts)
         return made
     record = {"tokengraft": _core.__version__, **facts, "files": sorted(files)}
     files[REPORT] = json.dumps(record, ensure_ascii=False, indent=2).encode() + b"\n"
@@ -137,18 +140,18 @@ def _ids_of(source: Any, tokenizer: Tokenizer) -> list[int]:
             source = parse_json(path.read_bytes(), str(path))
         except OSError as error:
             raise OptionError(f"cannot read {name}: {error.strerror}", hint="check --ids") from error
-    ids = [*source] if isinstance(source, Iterable) and not isinstance(source, dict) else []
-    known = {*tokenizer.ids.values()}
-    beyond, twice = [i for i in ids if i not in known], len(ids) - len({*ids})
+    ids = [*source] if isinstance(source, Iterable) and not isinstance(source, str | dict) else []
+    are_ids = bool(ids) and all(type(i) is int for i in ids)
+    beyond = sorted({*ids}.difference(tokenizer.ids.values())) if are_ids else []
     problem = ""
-    if not ids or any(type(i) is not int for i in ids):
+    if not are_ids:
         problem = "is not a list of ids"
     elif made_for not in (None, ids_hash(tokenizer)):
         problem = "was made for another tokenizer"
     elif beyond:
         problem = f"has {len(beyond):,} ids without a token, such as {beyond[0]:,}: it is that of another tokenizer"
-    elif twice:
-        problem = f"has {twice:,} ids that are listed before"
+    elif len({*ids}) < len(ids):
+        problem = f"has {len(ids) - len({*ids}):,} ids that are listed before"
     require(not problem, f"{name} {problem}", hint="pass ids that `tokengraft draft` chose for this model")
     return ids
 
