@@ -304,6 +304,19 @@ def test_every_silent_mistake_of_a_map_is_a_failure_with_its_name(tmp_path, targ
     assert name in [each["name"] for each in found if each["outcome"] == "fail"]
 
 
+@pytest.mark.parametrize("name", [name for name in MISTAKES if name != "ascending ids"])
+def test_a_draft_with_a_wrong_map_is_neither_cut_nor_transplanted(tmp_path, target, name):
+    counts, draft = tg.count(target, iter(ENGLISH)), eagle(tmp_path / "draft", target.n_rows)
+    tg.draft(tmp_path / "model", counts, tmp_path / "cut", size=350, cut=draft)
+    which, mistake = MISTAKES[name]
+    change(tmp_path / "cut", which, mistake(dict(zip(("d2t", "t2d"), maps(tmp_path / "cut"), strict=True))[which]))
+    with pytest.raises(CheckpointError, match="do not fit each other"):
+        tg.draft(tmp_path / "model", counts, tmp_path / "out", size=300, cut=tmp_path / "cut")
+    with pytest.raises(CheckpointError, match="do not fit each other"):
+        tg.transplant(tmp_path / "cut", target, tmp_path / "out", base=target)
+    assert not (tmp_path / "out").exists()
+
+
 def test_absolute_ids_are_found_without_t2d(tmp_path, target):
     draft = eagle(tmp_path / "draft", target.n_rows, head=300, ids=range(20, 320))
     change(draft, "t2d", None)

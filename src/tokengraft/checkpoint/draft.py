@@ -121,6 +121,17 @@ class DraftFolder:
         offsets, n = self.maps.get("d2t"), self.heads[0].info.rows if self.heads else self.rows
         return np.arange(n) if offsets is None else np.arange(len(offsets)) + offsets.astype(np.int64)
 
+    def require_sound(self) -> None:
+        """Refuses a draft whose head, embedding and maps do not fit each other: rows would go to the wrong ids."""
+        ids, mask, rows = np.unique(self.ids), self.maps.get("t2d"), [head.info.rows for head in self.heads]
+        is_whole = "d2t" in self.maps or not rows or rows[0] == self.rows
+        fits = len(ids) == len(self.ids) and not len(ids[(ids < 0) | (ids >= self.rows)]) and {*rows} <= {len(ids)}
+        embeds = self.embedding is None or self.embedding.info.rows == self.rows
+        if not (is_whole and fits and embeds and (mask is None or np.array_equal(np.flatnonzero(mask), ids))):
+            folder = self.source.folder
+            what = f"the head, the embedding and the maps of `{folder}` do not fit each other, or `vocab_size`"
+            raise CheckpointError(what, hint=f"see `tokengraft check {folder}`")
+
 
 @dataclass(frozen=True)
 class DraftJob:
@@ -139,6 +150,7 @@ class DraftJob:
     def cut(cls, folder: Path, target: Path, rows: int, ids: tuple[int, ...]) -> Self:
         """The draft with some of the rows of its head. Without a head of its own, with rows of the target's."""
         draft = DraftFolder.open(folder)
+        draft.require_sound()
         if draft.rows != rows:
             raise CheckpointError(
                 f"the draft `{folder}` is for a target of {draft.rows:,} ids, and `{target}` has {rows:,}",
@@ -167,14 +179,12 @@ class DraftJob:
         draft, own = DraftFolder.open(folder), any(is_tokenizer_file(Path(path.name)) for path in folder.iterdir())
         if base is None and not own:
             raise OptionError(f"the draft `{folder}` has no tokenizer", hint="pass that of its target: --base OLD")
+        draft.require_sound()
         old, new = base or load_folder(folder), given if isinstance(given, Tokenizer) else load(given)
         changes = plan_of_rows(plan(old, new), old, draft.rows, model_configs(folder))
         rows = padded_rows(changes.rows_before, changes.rows_after, draft.rows, options.pad_multiple)
         renumbering, has_map = Renumbering(changes, (draft.rows, rows)), bool(draft.maps)
         full = (*([draft.embedding] if draft.embedding else []), *(() if has_map else draft.heads))
-        if wrong := [tensor.info for tensor in full if tensor.info.rows != draft.rows]:
-            what = f"`{wrong[0].name}` has {wrong[0].rows:,} rows, the target has {draft.rows:,}, and there is no map"
-            raise CheckpointError(what, hint=f"see `tokengraft check {folder}`")
         unused = unused_rows(changes, renumbering.rows, options.hole_rows or DEFAULT_HOLE_ROWS)
         unused, spread = replace(unused, suppressed=frozenset()), initializer_range(draft.source.text_config)
         vocabulary = Vocabulary(full, draft.rows, tied=False, found_by=_FOUND)
@@ -197,7 +207,10 @@ class DraftJob:
         """The result before anything is written."""
         first, *others = map(describe, self.tables)
         tensors = first.tensors + tuple(tensor for other in others for tensor in other.tensors)
-        return replace(first, tensors=tensors, plan=self.plan, rows_before=self.draft.rows, rows_after=self.rows)
+        weights = {file.path.name for file in self.draft.source.files}
+        left_out = (path.name for path in sorted(self.draft.source.folder.iterdir()) if is_old(path))
+        done = replace(first, tensors=tensors, plan=self.plan, rows_before=self.draft.rows, rows_after=self.rows)
+        return replace(done, left_out=tuple(name for name in left_out if name not in {*weights, INDEX}))
 
     def write(
         self,
