@@ -4,7 +4,7 @@
 
 English and Estonian of DIR (see the README), and Python's own library as code. Ids are chosen by documents that are not
 held out: of the same text (`own`), of another (`en`, `et`, `code`), of all three in equal shares (`all`), or they are
-the first ones (`first`). Writes `results.csv` and `table.md`. Needs torch, and three minutes of two cores.
+the first ones (`first`). Writes `results.csv` and `table.md`. Needs torch, and seven minutes of a core.
 
 - `coverage`: the share of the tokens of held-out documents that are among the ids.
 - `accepted`: the share of the tokens that the model writes after them, greedily, which are among the ids. A draft that
