@@ -376,6 +376,11 @@ def test_the_head_and_the_maps_of_a_draft_follow_a_new_vocabulary(tmp_path, targ
     assert all(raw(tmp_path / "moved")[name] == raw(tmp_path / "cut")[name] for name in same)
     assert json.loads((tmp_path / "moved" / "config.json").read_text())["draft_vocab_size"] == len(ids)
     assert check_draft(tmp_path / "moved", tmp_path / "new").passed
+    assert json.loads((tmp_path / "moved" / "token_ids.json").read_text()) == ids
+    assert np.array_equal(np.load(tmp_path / "moved" / "t2d.npy"), maps(tmp_path / "moved")[1])
+    assert not (tmp_path / "moved" / "coverage.svg").exists(), "it is of the old vocabulary"
+    [failure] = check_draft(tmp_path / "moved", tmp_path / "model").failures
+    assert failure.name == "map of another tokenizer"
 
 
 def test_a_draft_with_all_ids_follows_a_new_vocabulary_as_its_target_does(tmp_path, target):

@@ -7,6 +7,7 @@ speculators (c05b95b, `vocab_mapping.py`) and EAGLE (cb7e084, `cnets.py`). vLLM 
 and speculators train with `t2d`, which gives the rows in ascending order, so ids must ascend.
 """
 
+import io
 import json
 import re
 import shutil
@@ -37,6 +38,7 @@ from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.vocab_plan import Source, VocabPlan, plan
 
 SIZE, TIED, TARGET = "draft_vocab_size", "tie_word_embeddings", "target_ids_sha256"
+IDS, PLOT = "token_ids.json", "coverage.svg"
 _MAP = re.compile(r"(?:^|.*\.)(d2t|t2d)")
 _HEAD = re.compile(r"(?:^|.*\.)(?:lm_head|shared_head\.head)\.weight")
 _EMBEDDING = re.compile(r"(?:^|.*\.)embed_tokens\.weight")
@@ -53,6 +55,16 @@ def maps_of(ids: Iterable[int], rows: int) -> tuple[Ids, npt.NDArray[np.bool_]]:
     chosen, t2d = np.array([*ids], np.int64), np.zeros(rows, np.bool_)
     t2d[chosen] = True
     return chosen - np.arange(len(chosen), dtype=np.int64), t2d
+
+
+def map_files(ids: Iterable[int], rows: int) -> dict[str, bytes]:
+    """The ids as a list, and their maps as speculators reads them for training, by file name."""
+    chosen = [int(i) for i in ids]
+    files = {IDS: json.dumps(chosen).encode() + b"\n"}
+    for name, array in zip(("d2t.npy", "t2d.npy"), maps_of(chosen, rows), strict=True):
+        np.save(stream := io.BytesIO(), array)
+        files[name] = stream.getvalue()
+    return files
 
 
 def ids_hash(tokenizer: Tokenizer) -> str:
@@ -145,9 +157,11 @@ class DraftJob:
     rows: int
     """Embedding rows of the target."""
     written: Mapping[str, bytes]
+    facts: Mapping[str, Any]
+    """For the record of the folder."""
 
     @classmethod
-    def cut(cls, folder: Path, target: Path, rows: int, ids: tuple[int, ...]) -> Self:
+    def cut(cls, folder: Path, target: Path, rows: int, ids: tuple[int, ...], facts: Mapping[str, Any]) -> Self:
         """The draft with some of the rows of its head. Without a head of its own, with rows of the target's."""
         draft = DraftFolder.open(folder)
         draft.require_sound()
@@ -171,7 +185,7 @@ class DraftJob:
         tables = _head_tables(heads, [row_of[i] for i in ids], TransplantOptions())
         config |= {SIZE: len(ids)} | ({TIED: False} if config.get(TIED) else {})
         written = {CONFIG: JsonStyle.of((folder / CONFIG).read_bytes()).dump(config)}
-        return cls(draft, tables.plan, (tables,), np.array(ids, np.int64), draft.rows, written)
+        return cls(draft, tables.plan, (tables,), np.array(ids, np.int64), draft.rows, written, facts)
 
     @classmethod
     def prepare(cls, folder: Path, given: Tokenizer | Any, base: Tokenizer | None, options: TransplantOptions) -> Self:
@@ -201,7 +215,8 @@ class DraftJob:
             tables.append(_head_tables(draft.heads, sources.values(), options, lengths))
             ids, config[SIZE] = np.array([*sources], np.int64), len(sources)
         written = {CONFIG: JsonStyle.of((folder / CONFIG).read_bytes()).dump(config)}
-        return cls(draft, changes, tuple(tables), ids, rows, written | (folder_files(new) if own else {}))
+        written |= (folder_files(new) if own else {}) | (map_files(ids, rows) if ids is not None else {})
+        return cls(draft, changes, tuple(tables), ids, rows, written, {TARGET: ids_hash(new)})
 
     def describe(self) -> Transplant:
         """The result before anything is written."""
@@ -212,25 +227,19 @@ class DraftJob:
         done = replace(first, tensors=tensors, plan=self.plan, rows_before=self.draft.rows, rows_after=self.rows)
         return replace(done, left_out=tuple(name for name in left_out if name not in {*weights, INDEX}))
 
-    def write(
-        self,
-        out: Path,
-        *,
-        force: bool,
-        others: Mapping[str, bytes] | None = None,
-        facts: Mapping[str, Any] | None = None,
-    ) -> Transplant:
+    def write(self, out: Path, *, force: bool, others: Mapping[str, bytes] | None = None) -> Transplant:
         """Writes the folder, and compares it with the source. ``others`` are further files."""
         written, folder, before = {**self.written, **(others or {})}, self.draft.source.folder, written_before(out)
-        replaced = {*written, *(file.path.name for file in self.draft.source.files), INDEX}
+        replaced = {*written, *(file.path.name for file in self.draft.source.files), INDEX, PLOT}
+        has_tokenizer = any(is_tokenizer_file(Path(name)) for name in written)
         with new_folder(out, replaceable=(lambda path: path.as_posix() in before) if force else None) as partial:
             done = replace(self.describe(), compared=self._write_weights(partial))
             for path in sorted(folder.iterdir()):
-                is_tokenizer = len(self.written) > 1 and is_tokenizer_file(Path(path.name))
+                is_tokenizer = has_tokenizer and is_tokenizer_file(Path(path.name))
                 if not (path.name in replaced or path.name.startswith(".") or is_old(path) or is_tokenizer):
                     shutil.copyfile(path, partial / path.name)
             write_files(written, partial)
-            write_report(done, folder / CONFIG, facts or {}, partial)
+            write_report(done, folder / CONFIG, self.facts, partial)
         return done
 
     def _write_weights(self, out: Path) -> ByteComparison:

@@ -16,10 +16,8 @@ from math import log2
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from tokengraft import _core
-from tokengraft.checkpoint.draft import TARGET, DraftJob, ids_hash, maps_of, recorded_hash
+from tokengraft.checkpoint.draft import IDS, PLOT, TARGET, DraftJob, ids_hash, map_files, maps_of, recorded_hash
 from tokengraft.checkpoint.model_files import REPORT, written_before
 from tokengraft.checkpoint.padding import model_rows
 from tokengraft.counts.pretoken_counts import PretokenCounts
@@ -31,8 +29,6 @@ from tokengraft.output.json_file import parse_json
 from tokengraft.pruning.draft_vocabulary import Coverage, CoveragePoint, DraftOrder, Size, chosen_size, draft_order
 from tokengraft.representation import shown
 from tokengraft.tokenizer.tokenizer import Tokenizer
-
-IDS, PLOT = "token_ids.json", "coverage.svg"
 
 
 @shown
@@ -120,8 +116,8 @@ def draft(
     facts = {TARGET: ids_hash(tokenizer), "draft_vocabulary": made.as_dict()}
     files = _files(made, pt=pt)
     if cut is not None:
-        job = DraftJob.cut(Path(cut), Path(model), n_rows, made.ids)
-        job.write(Path(out), force=force, others=files, facts=facts)
+        job = DraftJob.cut(Path(cut), Path(model), n_rows, made.ids, facts)
+        job.write(Path(out), force=force, others=files)
         return made
     record = {"tokengraft": _core.__version__, **facts, "files": sorted(files)}
     files[REPORT] = json.dumps(record, ensure_ascii=False, indent=2).encode() + b"\n"
@@ -157,10 +153,7 @@ def _ids_of(source: Any, tokenizer: Tokenizer) -> list[int]:
 
 
 def _files(made: DraftVocabulary, *, pt: bool) -> dict[str, bytes]:
-    files, arrays = {IDS: json.dumps([*made.ids]).encode() + b"\n"}, maps_of(made.ids, made.rows)
-    for name, array in zip(("d2t", "t2d"), arrays, strict=True):
-        np.save(stream := io.BytesIO(), array)
-        files[f"{name}.npy"] = stream.getvalue()
+    files = map_files(made.ids, made.rows)
     curves = {
         name: [
             [(log2(point.size), point.chosen[name]) for point in made.curve],
@@ -174,8 +167,8 @@ def _files(made: DraftVocabulary, *, pt: bool) -> dict[str, bytes]:
     if pt:
         import torch
 
-        tensors = dict(zip(("d2t", "t2d"), map(torch.from_numpy, arrays), strict=True))
-        for name, value in (("hot_token_id.pt", [*made.ids]), ("vocab_mapping.pt", tensors)):
+        d2t, t2d = map(torch.from_numpy, maps_of(made.ids, made.rows))
+        for name, value in (("hot_token_id.pt", [*made.ids]), ("vocab_mapping.pt", {"d2t": d2t, "t2d": t2d})):
             torch.save(value, stream := io.BytesIO())
             files[name] = stream.getvalue()
     return files
