@@ -47,12 +47,13 @@ def checkpoint(folder, *, rows=None, dtype="BF16", shards=1, head=True, bias=Fal
     return base
 
 
-def eagle(folder, rows, *, head=None, ids=None, shards=1, **config):
+def eagle(folder, rows, *, head=None, ids=None, shards=1, embed=False, **config):
     """A draft with the names and shapes of EAGLE-3. By default its head has all ids."""
     folder.mkdir()
     generator = np.random.default_rng(3)
     shapes = {"fc.weight": (WIDTH, 3 * WIDTH), "midlayer.self_attn.q_proj.weight": (WIDTH, 2 * WIDTH)}
     shapes |= {"lm_head.weight": (head or rows, WIDTH), "norm.weight": (WIDTH,)}
+    shapes |= {"embed_tokens.weight": (rows, WIDTH)} if embed else {}
     tensors = {
         name: tensor(shape, "BF16", generator) for name, shape in shapes.items() if head != 0 or "lm_" not in name
     }
