@@ -250,6 +250,16 @@ def test_ids_of_another_tokenizer_are_refused(tmp_path, target):
         tg.draft(tmp_path / "other", None, tmp_path / "out", ids=tmp_path / "missing.json")
 
 
+def test_ids_without_special_tokens_and_bytes_are_warned_of(tmp_path, target, capsys):
+    (tmp_path / "ids.json").write_text(json.dumps([*range(60, 360)]))
+    draft = eagle(tmp_path / "draft", target.n_rows)
+    command = ["draft", str(tmp_path / "model"), "--ids", str(tmp_path / "ids.json"), "--cut", str(draft)]
+    assert cli.main([*command, "--out", str(tmp_path / "out")]) == 0
+    assert "special tokens, tokens of chat templates and bytes are not among the ids" in capsys.readouterr().err
+    notes = [each.name for each in check_draft(tmp_path / "out", tmp_path / "model").findings if each.outcome == "note"]
+    assert "special tokens" in notes
+
+
 def test_only_a_folder_that_was_written_before_is_replaced(tmp_path, target):
     counts = tg.count(target, iter(ENGLISH))
     for size in (300, 310):

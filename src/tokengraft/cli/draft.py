@@ -58,7 +58,8 @@ def _run(options: argparse.Namespace) -> int:
     print_result(options, {"out": options.out, **made.as_dict()}, rows)
     if not options.json and made.curve[0].chosen:
         _print_curve(made, counted=not texts)
-    print_warnings(warning for text in (counts, *texts.values()) if text for warning in reading_warnings(text.totals))
+    read = (warning for text in (counts, *texts.values()) if text for warning in reading_warnings(text.totals))
+    print_warnings([*made.warnings, *read])
     say(f"wrote `{options.out}`", options)
     return 0
 

@@ -26,7 +26,15 @@ from tokengraft.formats.sources import load
 from tokengraft.measure.plot import line_plot
 from tokengraft.output.atomic import require_distinct, require_new, write_folder
 from tokengraft.output.json_file import parse_json
-from tokengraft.pruning.draft_vocabulary import Coverage, CoveragePoint, DraftOrder, Size, chosen_size, draft_order
+from tokengraft.pruning.draft_vocabulary import (
+    Coverage,
+    CoveragePoint,
+    DraftOrder,
+    Size,
+    chosen_size,
+    draft_order,
+    lacking_warning,
+)
 from tokengraft.representation import shown
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
@@ -43,11 +51,13 @@ class DraftVocabulary:
     required: int
     """Ids that are always chosen: special tokens, those of chat templates, and bytes. 0 for a given map."""
     curve: tuple[CoveragePoint, ...]
+    warnings: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready data, without the ids."""
         curve = [point._asdict() for point in self.curve]
-        return {"size": len(self.ids), "rows": self.rows, "required": self.required, "curve": curve}
+        facts = {"size": len(self.ids), "rows": self.rows, "required": self.required, "curve": curve}
+        return facts | {"warnings": [*self.warnings]}
 
 
 def draft(
@@ -112,7 +122,8 @@ def draft(
     n = chosen_size(order, size, coverage, measured if held_out else None)
     curve = measured.curve(n)
     curve = curve if counts is not None else tuple(point for point in curve if point.size == n)  # ids have no order
-    made = DraftVocabulary(tuple(sorted(order.ids[:n])), n_rows, order.required, curve)
+    warnings = tuple(filter(None, [lacking_warning(tokenizer, order.ids[:n]) if counts is None else ""]))
+    made = DraftVocabulary(tuple(sorted(order.ids[:n])), n_rows, order.required, curve, warnings)
     facts = {TARGET: ids_hash(tokenizer), "draft_vocabulary": made.as_dict()}
     files = _files(made, pt=pt)
     if cut is not None:

@@ -45,22 +45,38 @@ class CoveragePoint(NamedTuple):
     """The share that the ids from 0 to size - 1 have."""
 
 
-def draft_order(tokenizer: Tokenizer, counts: PretokenCounts) -> DraftOrder:
-    """Special tokens, those of chat templates and bytes, then all others: the most frequent first.
-
-    Tokens that do not occur follow as in `leaf-expected`: by how often they are expected in other text of the kind.
-    """
+def required_ids(tokenizer: Tokenizer, counts: PretokenCounts | None = None) -> set[int]:
+    """Special tokens, those of chat templates, and bytes. Reserved tokens are left out, unless the text has them."""
     texts = {token.id: token.bytes.decode(errors="replace") for token in tokenizer.tokens}
     named = {tokenizer.unknown, *named_tokens(tokenizer)}
     required = {token.id for token in tokenizer.added} - reserved_tokens(tokenizer, counts)
     required |= {token_id for string, token_id in tokenizer.ids.items() if string in named}
     required |= {token.id for token in tokenizer.tokens if len(token.bytes) == 1}
-    required |= default_tokens(tokenizer, texts)[CHAT]
-    question = Question(tokenizer, frozenset(texts), counts, (), by_merges=False)
+    return required | default_tokens(tokenizer, texts)[CHAT]
+
+
+def lacking_warning(tokenizer: Tokenizer, ids: Iterable[int]) -> str:
+    """A warning about required ids that are not among some; empty if all are."""
+    required = required_ids(tokenizer)
+    lacking = required.difference(ids)
+    if not lacking:
+        return ""
+    return (
+        f"{len(lacking):,} of {len(required):,} special tokens, tokens of chat templates and bytes are not among the "
+        "ids, so the draft never proposes them; ids of another tokenizer look like this too"
+    )
+
+
+def draft_order(tokenizer: Tokenizer, counts: PretokenCounts) -> DraftOrder:
+    """The required ids, then all others: the most frequent first.
+
+    Tokens that do not occur follow as in `leaf-expected`: by how often they are expected in other text of the kind.
+    """
+    required, everything = required_ids(tokenizer, counts), frozenset(tokenizer.ids.values())
+    question = Question(tokenizer, everything, counts, (), by_merges=False)
     found, useful = question.frequencies(), expected_usefulness(question)
-    others = {*tokenizer.ids.values()} - required
-    by_use = sorted(others, key=lambda i: (-found.get(i, 0), 0.0 if i in found else -useful.get(i, 0.0), i))
-    return DraftOrder((*sorted(required), *by_use), len(required))
+    order = sorted(everything - required, key=lambda i: (-found.get(i, 0), -useful.get(i, 0.0) * (i not in found), i))
+    return DraftOrder((*sorted(required), *order), len(required))
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from tokengraft.checkpoint.draft import SIZE, TIED, DraftFolder, ids_hash, recor
 from tokengraft.checkpoint.layout import VocabTensor, find_vocabulary, open_checkpoint
 from tokengraft.checkpoint.tensors import Ids, read_rows
 from tokengraft.formats.sources import load_folder
+from tokengraft.pruning.draft_vocabulary import lacking_warning
 from tokengraft.verify.finding import Check, Finding, finding, note
 
 _MAKE = "make the map again: `tokengraft draft TARGET --counts COUNTS --size N --cut DRAFT --out NEW`"
@@ -79,6 +80,8 @@ def _against_target(draft: DraftFolder, target: Path) -> Iterator[Finding]:
     vocabulary = find_vocabulary(open_checkpoint(target))
     if draft.rows != vocabulary.rows:
         wrong.append(f"`vocab_size` is {draft.rows:,}, and the target has {vocabulary.rows:,} rows")
+    if warning := lacking_warning(tokenizer, ids.tolist()):
+        yield note("special tokens", warning)
     yield finding("map of another tokenizer", wrong, "the ids are tokens of the target", "{n} differences", _MAKE)
     tables = [each for each in vocabulary.tensors if each.role != "bias"]
     output = max(tables, key=lambda each: each.role == "output")
