@@ -8,6 +8,7 @@ import numpy as np
 from safetensors import safe_open
 
 import tokengraft as tg
+from tokengraft.checkpoint.draft import maps_of
 from tokengraft.checkpoint.tensors import TensorFile, narrow, widen
 
 ESTONIAN = [f"põdrad põõsas {n} õunad õues ja kassid koerad jooksevad" for n in range(400)]
@@ -44,6 +45,27 @@ def checkpoint(folder, *, rows=None, dtype="BF16", shards=1, head=True, bias=Fal
     (folder / "pytorch_model.bin").write_bytes(b"old weights")
     write_shards(folder, tensors, shards)
     return base
+
+
+def eagle(folder, rows, *, head=None, ids=None, shards=1, embed=False, **config):
+    """A draft with the names and shapes of EAGLE-3. By default its head has all ids."""
+    folder.mkdir()
+    generator = np.random.default_rng(3)
+    shapes = {"fc.weight": (WIDTH, 3 * WIDTH), "midlayer.self_attn.q_proj.weight": (WIDTH, 2 * WIDTH)}
+    shapes |= {"lm_head.weight": (head or rows, WIDTH), "norm.weight": (WIDTH,)}
+    shapes |= {"embed_tokens.weight": (rows, WIDTH)} if embed else {}
+    tensors = {
+        name: tensor(shape, "BF16", generator) for name, shape in shapes.items() if head != 0 or "lm_" not in name
+    }
+    for name, array in zip(("d2t", "t2d"), maps_of(ids, rows) if ids is not None else (), strict=False):
+        kind = "I64" if name == "d2t" else "BOOL"
+        tensors[name] = {"dtype": kind, "shape": [*array.shape], "data": array.tobytes()}
+    settings = {"architectures": ["LlamaForCausalLMEagle3"], "vocab_size": rows, "hidden_size": WIDTH}
+    settings |= {"draft_vocab_size": head or rows, "bos_token_id": 0}
+    (folder / "config.json").write_text(json.dumps(settings | config))
+    (folder / "README.md").write_text("a draft")
+    write_shards(folder, tensors, shards)
+    return folder
 
 
 def write_texts(folder, **others):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tokengraft.measure.evaluate import Evaluation, evaluate
     from tokengraft.page.report import report
     from tokengraft.pipeline.adapt import adapt
+    from tokengraft.pipeline.draft import draft
     from tokengraft.pipeline.options import AdaptOptions, Target
     from tokengraft.pipeline.result import Adaptation
     from tokengraft.pruning.order import PruneOrder, prune, prune_order
@@ -65,6 +66,7 @@ __all__ = [
     "count",
     "counts",
     "distributed",
+    "draft",
     "evaluate",
     "extend",
     "inspect",
@@ -106,6 +108,7 @@ _MODULE_OF = {
     "evaluate": "measure.evaluate",
     "report": "page.report",
     "adapt": "pipeline.adapt",
+    "draft": "pipeline.draft",
     "AdaptOptions": "pipeline.options",
     "Target": "pipeline.options",
     "Adaptation": "pipeline.result",

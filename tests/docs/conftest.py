@@ -8,7 +8,7 @@ import builders
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from checkpoints import ENGLISH, ESTONIAN, LATVIAN, checkpoint
+from checkpoints import ENGLISH, ESTONIAN, LATVIAN, checkpoint, eagle
 from hostile import HOSTILE, MODEL
 
 import tokengraft as tg
@@ -20,6 +20,7 @@ def place(tmp_path, monkeypatch):
     checkpoint(tmp_path / "model")
     checkpoint(tmp_path / "draft")
     checkpoint(tmp_path / "padded", rows=448)
+    eagle(tmp_path / "eagle3", tg.load(tmp_path / "model").n_rows)
     builders.write_pieces(tmp_path / "llama")
     web = "".join(json.dumps({"content": text}) + "\n" for text in ESTONIAN[:9])
     texts = {"et.txt": "\n".join(ESTONIAN), "en.txt": "\n".join(ENGLISH), "lv.txt": "\n".join(LATVIAN)}

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from checkpoints import ENGLISH, ESTONIAN, checkpoint
+from checkpoints import ENGLISH, ESTONIAN, checkpoint, eagle
 from ggufs import write_gguf
 from injection import ALL
 from rank_files import explicit
@@ -52,6 +52,7 @@ SCENARIOS = {
     "transplant-gguf": scenario(
         f"transplant inputs/model.gguf inputs/extended --base {MODEL} --init {{}} --out out", "fvt", "mean"
     ),
+    "draft": scenario(f"draft {MODEL} --counts {COUNTS} --size {{}} --cut inputs/draft --out out", "300", "310"),
     "adapt": scenario(
         f"adapt {MODEL} --target inputs/et.txt --keep inputs/en.txt --swap {{}} --out out",
         *("5", "3"),
@@ -80,3 +81,4 @@ def write_inputs(folder):
     tg.save(tg.extend(base, counts, 7).apply(base), folder / "extended", verify=False)
     explicit(folder / "ranks")
     write_gguf(folder / "model.gguf", base)
+    eagle(folder / "draft", base.n_rows)

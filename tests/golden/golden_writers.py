@@ -83,6 +83,17 @@ def write_adapters(out):
     tg.transplant(out / "new-rows", "smaller", out / "for-another-vocabulary")
 
 
+def write_draft(out):
+    from checkpoints import eagle
+
+    base = tg.load("model")
+    counts = tg.count(base, ["et.txt"])
+    eagle(Path("draft"), base.n_rows)
+    tg.draft("model", counts, out / "map", size=len(base) - 10, held_out={"en": tg.count(base, ["en.txt"])})
+    tg.draft("model", None, out / "draft", ids=out / "map", cut="draft")
+    tg.transplant(out / "draft", extended("model"), out / "transplanted", base=base)
+
+
 def write_gguf(out):
     from ggufs import write_gguf as write
 
@@ -116,6 +127,7 @@ GOLDEN = {
     "cache": write_cache,
     "converted": write_converted,
     "counts": write_counts,
+    "draft": write_draft,
     "extended": write_extended,
     "gguf": write_gguf,
     "pruned": write_pruned,

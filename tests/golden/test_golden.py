@@ -13,7 +13,16 @@ import tokengraft
 SOURCE = Path(tokengraft.__file__).parent
 OPENERS = {"new_file", "new_folder", "write_folder", "write_result_file"}
 WRITERS = {"save", "_save", "EditResult.save", "VocabPlan.save", "ModelJob.write", "GgufJob.write", "AdapterJob.write"}
-WRITERS |= {"write_counts", "write_page", "write_result", "write_result_file", "blend", "_Run._write"}
+WRITERS |= {
+    "draft",
+    "DraftJob.write",
+    "write_counts",
+    "write_page",
+    "write_result",
+    "write_result_file",
+    "blend",
+    "_Run._write",
+}
 """The functions that open an output. Each has its golden files, except `_Run._write`, which needs a training."""
 CHANGED = "the format of `{}` changed; if that is intended: `python tests/golden/golden_files.py --write {}`"
 

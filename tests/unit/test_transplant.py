@@ -207,14 +207,14 @@ def test_options_that_make_no_sense_are_refused(tmp_path, options, match):
 
 def test_damage_after_writing_is_found(swapped, tmp_path, monkeypatch):
     module = import_module("tokengraft.checkpoint.table")
-    write = module._write_file
+    write = module.write_file
 
     def damaged(file, tables, path, *options):
         write(file, tables, path, *options)
         raw = path.read_bytes()
         path.write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
 
-    monkeypatch.setattr(module, "_write_file", damaged)
+    monkeypatch.setattr(module, "write_file", damaged)
     with pytest.raises(errors.CheckpointError, match="after writing"):
         tg.transplant(tmp_path / "model", swapped, tmp_path / "out")
     assert not (tmp_path / "out").exists()

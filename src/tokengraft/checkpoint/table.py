@@ -16,6 +16,7 @@ from types import NoneType
 from typing import Any, BinaryIO, get_args
 
 import numpy as np
+import numpy.typing as npt
 
 from tokengraft.checkpoint.byte_ranges import copy_bytes, raise_if, share_or_copy
 from tokengraft.checkpoint.compare_files import ByteComparison, comparisons
@@ -282,7 +283,11 @@ def write_weights(
 
         def write_and_compare(file: TensorFile) -> ByteComparison:
             out = folder / file.path.name
-            _write_file(file, tables, out, hard_link, stop)
+            changed = {t.info.name: (tables, t) for t in tables.vocabulary.tensors if t.file == file}
+            if changed:
+                write_file(file, changed, out, stop)
+            else:
+                share_or_copy(file.path.resolve(), out, stop, hard_link=hard_link)
             parts = comparisons(file, TensorFile.open(out), tables.copies_by_table)
             compared = [comparing.submit(part) for part in parts]
             sync(out)
@@ -293,21 +298,30 @@ def write_weights(
         return ByteComparison.total(_finished(jobs, folder, progress))
 
 
-def _write_file(file: TensorFile, tables: NewTables, out: Path, hard_link: bool, stop: Event) -> None:
-    """Writes one weight file: with new tables if it has any, else as a copy."""
-    changed, tensors = {t.info.name: t for t in tables.vocabulary.tensors if t.file == file}, file.tensors.values()
-    if not changed:
-        share_or_copy(file.path.resolve(), out, stop, hard_link=hard_link)
-        return
-    after = [t.with_rows(tables.rows_after(t)) if t.name in changed else t for t in tensors]
+def write_file(
+    file: TensorFile,
+    changed: Mapping[str, tuple[NewTables, VocabTensor]],
+    out: Path,
+    stop: Event,
+    arrays: Mapping[str, npt.NDArray[Any]] | None = None,
+) -> None:
+    """Writes a weight file with new tables and arrays in their places, or at its end if it has none of their names."""
+    arrays, infos = arrays or {}, {**file.tensors}
+    infos |= {name: tensor.info.with_rows(tables.rows_after(tensor.info)) for name, (tables, tensor) in changed.items()}
+    for name, array in arrays.items():
+        infos[name] = TensorInfo(name, "BOOL" if array.dtype == bool else "I64", array.shape, 0, array.nbytes)
     # A damaged checkpoint may have rows that are not finite, and numpy would warn of each.
     with np.errstate(all="ignore"), file.path.open("rb", buffering=0) as old, out.open("wb") as new:
-        new.write(header_bytes(after, file.metadata))
-        for tensor in tensors:
-            if tensor.name in changed:
-                write_table(tables, changed[tensor.name], old, new, stop)
+        new.write(header_bytes([*infos.values()], file.metadata))
+        for name, info in infos.items():
+            if name in changed:
+                tables, tensor = changed[name]
+                with tensor.file.path.open("rb", buffering=0) as table:
+                    write_table(tables, tensor, table, new, stop)
+            elif name in arrays:
+                new.write(arrays[name].tobytes())
             else:
-                copy_bytes(old, tensor.start, tensor.size, new, stop)
+                copy_bytes(old, info.start, info.size, new, stop)
 
 
 def write_table(tables: NewTables, tensor: VocabTensor, old: BinaryIO, new: BinaryIO, stop: Event) -> None:

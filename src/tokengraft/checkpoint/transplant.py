@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tokengraft.checkpoint.compare_files import require_torch
+from tokengraft.checkpoint.draft import DraftJob, is_draft
 from tokengraft.checkpoint.gguf.file import is_gguf
 from tokengraft.checkpoint.gguf.transplant import GgufJob
 from tokengraft.checkpoint.model_job import ModelJob
@@ -43,14 +44,14 @@ def transplant(
 
     Args:
         checkpoint: A folder with `config.json`, safetensors files and the old tokenizer; a GGUF file, which needs the
-            `gguf` package; or an adapter of PEFT that was trained on the old vocabulary. It is not changed.
+            `gguf` package; an adapter of PEFT or a draft (EAGLE-3) of the old vocabulary. It is not changed.
         new_tokenizer: The new tokenizer, or whatever `load` reads. For an adapter, the folder of the new model.
         out: The folder to write, or for a GGUF file the file. None is a dry run: nothing is written.
         init: Initialiser for new embedding rows: `fvt-rare`, `fvt`, `length-weighted`, `mean`, `random`, or a function
             that gets the new tokens with the rows of their pieces (`tokengraft.checkpoint.rows.NewTokens`) and the old
             table (`TableInfo`), and gives an array with a row for each token. By default `fvt-rare`; for an adapter,
             the one that its model was transplanted with.
-        base: For a GGUF file or an adapter: its old tokenizer, which is compared with the one that it has itself.
+        base: For a GGUF file, an adapter or a draft: its old tokenizer. It is compared with the one that it has.
         as_adapter: Write an adapter of PEFT with the changed rows, and the tokenizer, instead of a model. Only if the
             number of rows does not change, as in a swap. With the model of ``checkpoint`` it is the new model.
         force: Replace a folder that an earlier transplant wrote; for a GGUF file, any file.
@@ -90,9 +91,12 @@ def transplant(
         padded = {"as_adapter": as_adapter, "pad_multiple": chosen.pad_multiple != "keep"}
         require_absent(written | padded, "an adapter")
         job = AdapterJob.prepare(folder, new_tokenizer, _loaded(base), chosen)
+    elif is_draft(folder):
+        require_absent(written | {"as_adapter": as_adapter}, "a draft")
+        job = DraftJob.prepare(folder, new_tokenizer, _loaded(base), chosen)
     elif base is not None:
         raise OptionError(
-            f"{option('base')} applies to GGUF files and adapters; a folder has its own tokenizer",
+            f"{option('base')} applies to GGUF files, adapters and drafts; a folder has its own tokenizer",
             hint=f"leave out {option('base')}",
         )
     elif as_adapter:

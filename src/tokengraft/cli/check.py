@@ -3,9 +3,12 @@
 import argparse
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 from tokengraft import _core
+from tokengraft.checkpoint.draft import is_draft
+from tokengraft.checkpoint.table import require_absent
 from tokengraft.cli.display import print_result
 from tokengraft.cli.options import Commands, add_options, add_source, count_options_of, given, read_options_of
 from tokengraft.counts.count import counts_of
@@ -15,6 +18,7 @@ from tokengraft.learn.preserve import preserved_text
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.verify.against_base import preserved
 from tokengraft.verify.check import check
+from tokengraft.verify.draft import check_draft
 from tokengraft.verify.finding import Check, Finding
 from tokengraft.verify.serving.check_serving import check_serving
 from tokengraft.verify.transformers_loader import transformers_started
@@ -39,6 +43,10 @@ def add(commands: Commands) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     chosen = given("check", options)
+    if is_draft(Path(options.source)):
+        refused = {"--preserve": options.preserve, "--for": options.stacks}
+        require_absent(refused, "a draft")
+        return _show(check_draft(Path(options.source), Path(options.base) if options.base else None), options)
     with transformers_started():  # it is imported while the other checks run
         base = load(options.base) if options.base else None
         new = load(options.source)
@@ -56,6 +64,10 @@ def _run(options: argparse.Namespace) -> int:
             result = check(new, base)
         if options.stacks:
             result = Check(result.findings + check_serving(options.source, *options.stacks, base=base).findings)
+    return _show(result, options)
+
+
+def _show(result: Check, options: argparse.Namespace) -> int:
     data = {"passed": result.passed, "findings": [asdict(finding) for finding in result.findings]}
     print_result(options, data, _rows(result))
     return 0 if result.passed else 1

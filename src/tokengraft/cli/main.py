@@ -35,6 +35,7 @@ COMMANDS = (
     "evaluate",
     "report",
     "transplant",
+    "draft",
     "convert",
 )
 """The commands, in the order of `--help`. Each has a module of its name."""

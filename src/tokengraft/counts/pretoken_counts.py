@@ -223,6 +223,20 @@ def whole_weights(weights: Iterable[int | Fraction | str]) -> list[int]:
     return whole
 
 
+def load_weighted(
+    paths: Sequence[str | os.PathLike[str]], weights: Sequence[int | Fraction | str] | None
+) -> PretokenCounts:
+    """The sum of files of counts, each multiplied by its weight."""
+    factors = whole_weights(weights or [1] * len(paths))
+    if len(factors) != len(paths):
+        raise OptionError(
+            f"{len(factors)} weights were given for {len(paths)} files of counts",
+            hint=f"give one {option('weight')} for each",
+        )
+    parts = [PretokenCounts.load(path).scale(factor) for path, factor in zip(paths, factors, strict=True)]
+    return sum(parts[1:], parts[0])
+
+
 def whole_ratio(ratios: Sequence[Fraction]) -> list[int]:
     """The smallest whole numbers that have the same ratio: ``[1/2, 1/3] -> [3, 2]``."""
     common = lcm(*(ratio.denominator for ratio in ratios))

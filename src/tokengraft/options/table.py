@@ -28,8 +28,8 @@ LEARNS = "--add or --swap"
 READS = "--corpus or --held-out or --preserve or --parity-text or --target or --text"
 PRUNES = "--swap or --remove or --method"
 """`prune` always has a method."""
-ALL_COMMANDS = "adapt train blend inspect count merge prune extend check evaluate report transplant convert"
-READERS = "adapt train count prune extend check evaluate report"
+ALL_COMMANDS = "adapt train blend inspect count merge prune extend draft check evaluate report transplant convert"
+READERS = "adapt train count prune extend draft check evaluate report"
 _O = Option
 
 # fmt: off
@@ -41,11 +41,12 @@ _TEXTS = (
     _O("test", "adapt", NAMED, "text to measure the result on, besides held-out documents of the corpora"),
     _O("text", "evaluate report", NAMED, "text: everything that `tokengraft count` reads, or counts; without a "
        "name, that of the file", required=True),
-    _O("counts", "extend prune", Kind("FILE", Path, "extend"), "counts from `tokengraft count`", excludes="--corpus"),
-    _O("corpus", "extend prune", Kind("CORPUS", action="extend"),
+    _O("counts", "extend prune draft", Kind("FILE", Path, "extend"), "counts from `tokengraft count`",
+       excludes="--corpus"),
+    _O("corpus", "extend prune draft", Kind("CORPUS", action="extend"),
        "text to count, in any form that `tokengraft count` reads"),
-    _O("weight", "extend prune count", Kind("W", action="append"), "weight of one text, such as 2 or 1/3; give one "
-       "for each. Counts are multiplied by the smallest whole numbers with this ratio: 1 and 1/3 are 3 and 1",
+    _O("weight", "extend prune count draft", Kind("W", action="append"), "weight of one text, such as 2 or 1/3; give "
+       "one for each. Counts are multiplied by the smallest whole numbers with this ratio: 1 and 1/3 are 3 and 1",
        needs="--counts or --corpus", excludes="--balance parity"),
 )
 _SIZES = (
@@ -63,6 +64,13 @@ _SIZES = (
        "sizes cost"),
     _O("held_out", "extend", TEXTS, f"text that is not learned from, to choose the size on with --add {AUTO}, or for "
        "--curve", needs=f"--add {AUTO} or --curve"),
+    _O("size", "draft", AUTO_N, f"number of ids; `{AUTO}`: the smallest multiple of 1,024 of which twice as many would "
+       "cover less than 1 % more of every text of --held-out", excludes="--coverage; --ids"),
+    _O("coverage", "draft", SHARE, "choose the number by the share of the tokens of every held-out text that it "
+       "covers, such as 0.98", needs="--held-out", excludes="--ids"),
+    _O("held_out", "draft", NAMED, "text that is not counted, to measure coverage on"),
+    _O("ids", "draft", PATH, "take ids that were chosen before: a JSON list, or a folder of this command",
+       excludes="--counts; --corpus"),
     _O("keep_coverage", "adapt prune", SHARE, "with --remove auto: the share of the tokens of the corpus and of every "
        "held-out text that stay", 0.9995, "keep_coverage", f"--remove {AUTO}"),
     _O("curve", "extend", FLAG, "show the gain on --held-out by number of new tokens, up to --add, and write nothing",
@@ -155,12 +163,16 @@ _CHECKPOINT = (
        "as_adapter", "--swap; weights", "--for"),
     _O("as_adapter", "transplant", FLAG, "write the tokenizer and a PEFT adapter with the new rows, not the model; the "
        "number of rows must stay the same"),
-    _O("base", "transplant", Kind("TOKENIZER"), "for a GGUF file or an adapter: its old tokenizer; if it has one "
-       "itself, both must agree"),
+    _O("base", "transplant", Kind("TOKENIZER"), "for a GGUF file, an adapter or a draft: its old tokenizer; if it "
+       "has one itself, both must agree"),
     _O("pad_multiple", "transplant", Kind("N", number_or("keep")), "make the number of rows a multiple of N; keep: "
        "keep the current padding", "keep"),
     _O("hard_link", "transplant", FLAG, "hard-link unchanged files to the source; writing to them in place then "
        "changes both"),
+    _O("cut", "draft", Kind("FOLDER"), "EAGLE-3 or MTP draft to write with its head cut to the ids; without a head of "
+       "its own, with rows of the target's"),
+    _O("pt", "draft", FLAG, "also write the token map of SGLang and the mapping of SpecForge, which are pickled (needs "
+       "torch)"),
     _O("verify", "transplant", FLAG, "also run both models and compare logits (needs torch)"),
 )
 _TRAINING = (
@@ -189,7 +201,7 @@ _SINGLE = (
     _O("min_count", "count merge", N, "drop pretokens that occur less often", 1),
     _O("tokenizer", "merge", Kind("SOURCE"), "the inputs are partial counts (Parquet) that were made with this "
        "tokenizer"),
-    _O("base", "check", Kind("SOURCE"), "tokenizer that SOURCE was made from"),
+    _O("base", "check", Kind("SOURCE"), "tokenizer that SOURCE was made from; for a draft: the folder of its target"),
     _O("preserve", "check", TEXTS, "text, or counts of it, that must have the same tokens as with the base; other ids "
        "after renumbering are a note, and so are other tokens of words in scripts with less than 1 % of its letters",
        needs="--base"),
@@ -221,12 +233,14 @@ _OUTPUT = (
     _O("out", "adapt", PATH, "output: folder for the adapted model; must not exist", required=True),
     _O("out", "extend", PATH, "output: folder for the extended tokenizer; must not exist"),
     _O("out", "prune", PATH, "output: folder for the pruned tokenizer; must not exist", required=True),
+    _O("out", "draft", PATH, "output: folder for the ids, or for the draft; must not exist", required=True),
     _O("out", "train blend", Kind("PATH", Path), "output: folder for the model; must not exist", required=True),
     _O("out", "count merge", PATH, "output: Parquet file for the counts; must not exist", required=True),
     _O("out", "report", PATH, "output: HTML file; must not exist", required=True),
     _O("out", "convert", PATH, "output: folder for the converted tokenizer; must not exist", required=True),
     _O("out", "transplant", Kind("PATH", Path), "output: folder, or GGUF file; must not exist"),
-    _O("force", "adapt blend count merge prune extend report transplant convert", FLAG, "replace an existing output"),
+    _O("force", "adapt blend count merge prune extend report transplant convert draft", FLAG,
+       "replace an existing output"),
     _O("wide", "evaluate", FLAG, "show all measures, not only the five that matter most"),
     _O("json", ALL_COMMANDS, FLAG, "print the result as JSON"),
     _O("quiet", ALL_COMMANDS, FLAG, "print only the result, warnings and errors: no progress, no notes"),
@@ -236,8 +250,8 @@ _READING = (
        READS),
     _O("documents", "adapt train evaluate report", _one_of("files", "lines"), "whether a text file is one document, or "
        "each of its lines is one", "lines", "read_options.documents"),
-    _O("documents", "count prune extend check", _one_of("files", "lines"), "whether a text file is one document, or "
-       "each of its lines is one", "files", "read_options.documents", READS),
+    _O("documents", "count prune extend draft check", _one_of("files", "lines"), "whether a text file is one document, "
+       "or each of its lines is one", "files", "read_options.documents", READS),
     _O("format", READERS, _one_of("text", "jsonl", "parquet"), "format of all inputs; by default by file "
        "name. With text or jsonl, binary files are not refused", None,
        "read_options.format", READS),
@@ -250,8 +264,8 @@ _READING = (
     _O("rule", "count recipe", Kind("NAME=VALUE", rule, "append"), "SentencePiece types: a field of trainer_spec that "
        "decides which pieces may be made, such as split_digits=false or max_sentencepiece_length=20, in place of the "
        "model's own or Llama's"),
-    _O("max_bytes", "adapt count prune extend", SIZE, "stop after this much text", None, "count_options.max_bytes",
-       "--corpus or --target"),
+    _O("max_bytes", "adapt count prune extend draft", SIZE, "stop after this much text", None,
+       "count_options.max_bytes", "--corpus or --target"),
     _O("max_documents", "count recipe", N, "stop after N documents", None, "count_options.max_documents"),
     _O("workers", "adapt count", Kind("N", int), "threads, by default one per core; on Ray, tasks at once",
        None, "count_options.workers"),

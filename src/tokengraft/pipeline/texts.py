@@ -16,8 +16,7 @@ import numpy as np
 
 from tokengraft.corpus.open import Corpus, only_paths, paths_of
 from tokengraft.counts.count import HeldOutCounts, check_text_counts, count, counts_of
-from tokengraft.counts.pretoken_counts import PretokenCounts, is_counts_file, whole_ratio, whole_weights
-from tokengraft.errors import option, require
+from tokengraft.counts.pretoken_counts import PretokenCounts, is_counts_file, load_weighted, whole_ratio
 from tokengraft.learn.continued import extend
 from tokengraft.learn.extension import Extension
 from tokengraft.learn.limits import Limits, Parity
@@ -205,14 +204,7 @@ def _weighted(job: Prepared) -> PretokenCounts:
             count_options=options.count_options,
             progress=options.progress,
         )
-    weights = whole_weights(edit.weight or [1] * len(edit.counts))
-    require(
-        len(weights) == len(edit.counts),
-        f"{len(weights)} weights were given for {len(edit.counts)} files of counts",
-        hint=f"give one {option('weight')} for each",
-    )
-    parts = [PretokenCounts.load(path).scale(weight) for path, weight in zip(edit.counts, weights, strict=True)]
-    return sum(parts[1:], parts[0])
+    return load_weighted(edit.counts, edit.weight)
 
 
 def open_tests(job: Prepared) -> dict[str, Text | PretokenCounts]:

@@ -62,9 +62,12 @@ Steps = Iterable[tuple[int, int]]
 
 
 def _leaf_expected(question: Question) -> Steps:
-    frequencies = question.frequencies()
-    expected = usefulness(question.tokenizer, frequencies) | dict.fromkeys(_unproduced(question), 0.0)
-    return _by_frequency(question, frequencies, expected)
+    return _by_frequency(question, question.frequencies(), expected_usefulness(question))
+
+
+def expected_usefulness(question: Question) -> dict[int, float]:
+    """How useful tokens are expected to be that do not occur in the text; 0 for those that no text produces."""
+    return usefulness(question.tokenizer, question.frequencies()) | dict.fromkeys(_unproduced(question), 0.0)
 
 
 def _by_frequency(question: Question, frequencies: Mapping[int, int], expected: Mapping[int, float] | None) -> Steps:

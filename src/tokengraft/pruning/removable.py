@@ -167,9 +167,9 @@ def removable_tokens(tokenizer: Tokenizer, protection: Protection, counts: Preto
     Raises:
         OptionError: A protected token does not exist, or characters could not be encoded any more.
     """
-    reserved = _reserved(tokenizer, counts) if protection.reuse_reserved else set()
+    reserved = reserved_tokens(tokenizer, counts) if protection.reuse_reserved else set()
     added = {token.id for token in tokenizer.added} - reserved
-    named = {tokenizer.unknown, *_named(tokenizer)}
+    named = {tokenizer.unknown, *named_tokens(tokenizer)}
     added |= {token_id for string, token_id in tokenizer.ids.items() if string in named} - reserved
     if tokenizer.kind == "sentencepiece":
         # Runs of `▁` have equal scores: their merge order stays defined only if all of them are kept.
@@ -211,7 +211,7 @@ def removable_tokens(tokenizer: Tokenizer, protection: Protection, counts: Preto
     )
 
 
-def _named(tokenizer: Tokenizer) -> Iterator[str]:
+def named_tokens(tokenizer: Tokenizer) -> Iterator[str]:
     """Tokens that settings, special-token maps and post-processors name. Padding may be an ordinary token."""
     for name in ("tokenizer_config.json", "special_tokens_map.json"):
         for key, value in read_settings(tokenizer.files, name).items():
@@ -225,7 +225,7 @@ def _named(tokenizer: Tokenizer) -> Iterator[str]:
         yield from (str(step[name][0]) for name in ("sep", "cls") if isinstance(step.get(name), list))
 
 
-def _reserved(tokenizer: Tokenizer, counts: PretokenCounts | None) -> set[int]:
+def reserved_tokens(tokenizer: Tokenizer, counts: PretokenCounts | None) -> set[int]:
     """Reserved added tokens that occur in no chat template, post-processor, setting or counted text."""
     listings = ("added_tokens.json", "vocab.json", "merges.txt", tokenizer.piece_file, *stale_files(tokenizer.files))
     settings = [raw for name, raw in tokenizer.files.items() if name not in listings]

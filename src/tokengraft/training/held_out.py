@@ -1,7 +1,6 @@
 """`HeldOutBits`: bits per byte of held-out texts while a `transformers.Trainer` trains. `plot`: the curves as SVG."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from tokengraft.checkpoint.layout import open_checkpoint
 from tokengraft.formats.sources import load_folder
 from tokengraft.measure.bits import bits, chunk_bytes, chunks, sequences
 from tokengraft.measure.models import LoadedModel, hardware, start_ids
+from tokengraft.measure.plot import line_plot
 from tokengraft.progress import logger
 from tokengraft.training.options import WARN_LIMIT
 
@@ -117,41 +117,12 @@ def _sum_of_processes(sums: list[float], device: Any) -> list[float]:
     return [float(value) for value in total]
 
 
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-WIDTH, HEIGHT, LEFT, BELOW = 640, 320, 56, 36
-
-
 def plot(history: Iterable[Mapping[str, Any]], names: Sequence[str]) -> str:
     """Bits per byte of every text over the steps, relative to those before training, as SVG."""
     entries = [entry for entry in history if names and KEY.format(names[0]) in entry]
     curves = {
-        name: [(entry["step"], entry[KEY.format(name)] / entries[0][KEY.format(name)] - 1) for entry in entries]
+        name: [[(entry["step"], entry[KEY.format(name)] / entries[0][KEY.format(name)] - 1) for entry in entries]]
         for name in names
     }
     last = max([1, *(int(entry["step"]) for entry in entries)])
-    changes: list[float] = [0.0, *(change for curve in curves.values() for _, change in curve)]
-    low, high = min(changes), max(changes)
-    span = max(high - low, 0.01)
-
-    def x(step: float) -> float:
-        return round(LEFT + step / last * (WIDTH - LEFT - 16), 1)
-
-    def y(change: float) -> float:
-        return round(24 + (high - change) / span * (HEIGHT - BELOW - 32), 1)
-
-    lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" '
-        'font-size="12">',
-        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
-        f'<line x1="{LEFT}" x2="{WIDTH - 16}" y1="{y(0)}" y2="{y(0)}" stroke="#999"/>',
-        f'<text x="{LEFT}" y="14">change of bits per byte of held-out text; less is better</text>',
-        f'<text x="{WIDTH - 16}" y="{HEIGHT - 8}" text-anchor="end">step {last:,}</text>',
-    ]
-    labels = sorted({low, 0.0, high})
-    lines += [f'<text x="{LEFT - 6}" y="{y(value) + 4}" text-anchor="end">{value:+.1%}</text>' for value in labels]
-    for at, (name, curve) in enumerate(curves.items()):
-        colour, points = COLOURS[at % len(COLOURS)], " ".join(f"{x(step)},{y(change)}" for step, change in curve)
-        lines.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>')
-        label = f'<text x="{LEFT + 110 * at}" y="{HEIGHT - 8}" fill="{colour}">{escape(name)}</text>'
-        lines.append(label)
-    return "\n".join([*lines, "</svg>", ""])
+    return line_plot(curves, (0, last), "change of bits per byte of held-out text; less is better", f"step {last:,}")

@@ -1,0 +1,79 @@
+"""`tokengraft draft`."""
+
+import argparse
+from typing import Any
+
+from tokengraft.cli.display import print_columns, print_note, print_result, print_warnings
+from tokengraft.cli.options import (
+    Commands,
+    add_options,
+    add_source,
+    count_options_of,
+    given,
+    input_paths,
+    read_options_of,
+    say,
+)
+from tokengraft.counts.count import count, counts_of, reading_warnings
+from tokengraft.counts.pretoken_counts import load_weighted
+from tokengraft.formats import load
+from tokengraft.options.texts import texts_by_name
+from tokengraft.output.atomic import require_distinct, require_new
+from tokengraft.pipeline.draft import DraftVocabulary, draft
+
+
+def add(commands: Commands) -> None:
+    """Adds the command to the parser."""
+    command = commands.add_parser(
+        "draft",
+        help="choose the ids of a smaller head for speculative decoding",
+        description="Choose the ids that the head of a draft model predicts, by the text that the target will write: "
+        "special tokens, those of chat templates and bytes, then the most frequent. Writes them as a JSON list and as "
+        "the maps of EAGLE-3, and with --cut the draft with its head cut to them. The target verifies what a draft "
+        "proposes, so no choice changes the text.",
+    )
+    add_source(command)
+    add_options(command, "draft")
+    command.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    chosen, held_out = given("draft", options), texts_by_name(options.held_out or (), "held_out")
+    inputs = input_paths([options.source, options.cut, options.ids], options.corpus, options.counts, held_out.values())
+    require_new(options.out, force=options.force)
+    require_distinct(inputs, options.out)
+    tokenizer = load(options.source)
+    how: dict[str, Any] = {
+        "read_options": read_options_of(chosen, tokenizer),
+        "count_options": count_options_of(chosen),
+    }
+    counts = load_weighted(options.counts, options.weight) if options.counts else None
+    if options.corpus:
+        counts = count(tokenizer, options.corpus, weights=options.weight, **how)
+    texts = {name: counts_of(tokenizer, [files], **how) for name, files in held_out.items()}
+    more = {name: chosen[name] for name in ("size", "coverage", "ids", "cut", "pt", "force") if name in chosen}
+    made = draft(options.source, counts, options.out, held_out=texts, **more)
+    always = f"; always chosen: {made.required:,} special tokens, of chat templates, and bytes" if made.required else ""
+    rows = [("ids", f"{len(made.ids):,} of {made.rows:,} rows ({len(made.ids) / made.rows:.1%}){always}")]
+    print_result(options, {"out": options.out, **made.as_dict()}, rows)
+    if not options.json and made.curve[0].chosen:
+        _print_curve(made, counted=not texts)
+    read = (warning for text in (counts, *texts.values()) if text for warning in reading_warnings(text.totals))
+    print_warnings([*made.warnings, *read])
+    say(f"wrote `{options.out}`", options)
+    return 0
+
+
+def _print_curve(made: DraftVocabulary, *, counted: bool) -> None:
+    names = [*made.curve[0].chosen]
+    heads = ["ids", *(head for name in names for head in (name, f"{name}, first ids")), ""]
+    rows = []
+    for point in made.curve:
+        shares = [share for name in names for share in (point.chosen[name], point.first_ids[name])]
+        rows.append(
+            [f"{point.size:,}", *(f"{share:.2%}" for share in shares), "chosen" * (point.size == len(made.ids))]
+        )
+    print()
+    print_columns(heads, rows)
+    note = "the share of the tokens of each text that are among the ids, and among as many first ids"
+    print_note(note + "; other text is covered less than the counted one: measure it with --held-out" * counted)

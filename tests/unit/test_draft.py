@@ -1,0 +1,451 @@
+"""`draft`: which ids are chosen, what readers make of the written files, and what is refused."""
+
+import json
+from importlib import import_module
+
+import builders
+import numpy as np
+import pytest
+from checkpoints import ENGLISH, ESTONIAN, WIDTH, checkpoint, eagle, tensor, write_shards, write_texts
+
+import tokengraft as tg
+from tokengraft import cli
+from tokengraft.checkpoint.draft import DraftFolder
+from tokengraft.checkpoint.tensors import TensorFile
+from tokengraft.errors import CheckpointError, OptionError, OutputError
+from tokengraft.pruning.draft_vocabulary import Coverage, DraftOrder, chosen_size, draft_order
+from tokengraft.pruning.methods import expected_counts, usefulness_of
+from tokengraft.verify.draft import check_draft
+
+TEMPLATE = "{% for m in messages %}<|im_start|>{{ m.role }}: the mat{% endfor %}"
+
+
+@pytest.fixture
+def target(tmp_path):
+    """A target with an untied head, and texts beside it."""
+    base = checkpoint(tmp_path / "model")
+    write_texts(tmp_path)
+    return base
+
+
+def raw(folder):
+    """The type, shape and bytes of every tensor."""
+    found = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        data = path.read_bytes()
+        for info in TensorFile.open(path).tensors.values():
+            found[info.name] = info.dtype, info.shape, data[info.start : info.start + info.size]
+    return found
+
+
+def head_of(folder, name="lm_head.weight"):
+    """The rows of a head, as bits."""
+    _, shape, data = raw(folder)[name]
+    return np.frombuffer(data, "<u2").reshape(shape)
+
+
+def maps(folder):
+    found = raw(folder)
+    return np.frombuffer(found["d2t"][2], "<i8"), np.frombuffer(found["t2d"][2], "?")
+
+
+def test_special_tokens_those_of_chat_templates_and_bytes_come_first_then_the_most_frequent(tmp_path):
+    folder = builders.write(tmp_path / "tok", builders.byte_level())
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": TEMPLATE}))
+    tok = tg.load(folder)
+    counts = tg.count(tok, iter(ESTONIAN))
+    order, found = draft_order(tok, counts), counts.tokens(tok)
+    required, others = {*order.ids[: order.required]}, order.ids[order.required :]
+    assert {token.id for token in tok.added} <= required
+    assert {token.id for token in tok.tokens if len(token.bytes) == 1} <= required
+    assert {*tok.encode(": the mat")} <= required
+    assert sorted(order.ids) == sorted(tok.ids.values())
+    expected = expected_counts(tok, found)
+    rank = {i: (found.get(i, 0), 0 if i in found else usefulness_of(i, expected.get(i, 0.0))) for i in others}
+    unreachable = {*tok.structure.unreachable}
+    produced = [rank[i] for i in others if i not in unreachable]
+    assert produced == sorted(produced, reverse=True)
+
+
+def test_a_draft_vocabulary_of_smaller_size_is_part_of_a_larger_one(tmp_path, target):
+    counts = tg.count(target, iter(ENGLISH))
+    small, large = ({*tg.draft(tmp_path / "model", counts, tmp_path / f"map-{n}", size=n).ids} for n in (300, 350))
+    assert small < large
+    assert (len(small), len(large)) == (300, 350)
+
+
+def test_coverage_is_the_share_of_tokens_of_held_out_text(tmp_path, target):
+    counts, held_out = tg.count(target, iter(ENGLISH)), tg.count(target, iter(ESTONIAN))
+    made = tg.draft(tmp_path / "model", counts, tmp_path / "map", size=300, held_out={"et": held_out})
+    ids = [i for text in ESTONIAN for i in target.encode(text)]
+    assert made.curve[0].chosen["et"] == pytest.approx(np.isin(ids, made.ids).mean(), abs=1e-6)
+    assert made.curve[0].first_ids["et"] == pytest.approx((np.array(ids) < 300).mean(), abs=1e-6)
+    assert "dasharray" in (tmp_path / "map" / "coverage.svg").read_text()
+
+
+def test_the_size_is_the_smallest_that_covers_a_share_of_every_text_or_that_doubling_does_not_help():
+    order = DraftOrder(tuple(range(8192)), 10)
+    even = Coverage(order.ids, {"a": dict.fromkeys(range(8192), 1), "b": {0: 1}})
+    assert chosen_size(order, None, 0.5, even) == 4096
+    assert chosen_size(order, None, 0.501, even) == 4160
+    assert chosen_size(order, "auto", None, even) == 8192
+    # Twice 1,024 ids cover 0.98 % more.
+    steep = Coverage(order.ids, {"a": dict.fromkeys(range(1024), 99) | dict.fromkeys(range(1024, 2048), 1)})
+    assert chosen_size(order, "auto", None, steep) == 2048
+    steeper = Coverage(order.ids, {"a": dict.fromkeys(range(1024), 101) | dict.fromkeys(range(1024, 2048), 1)})
+    assert chosen_size(order, "auto", None, steeper) == 1024
+
+
+def test_every_reader_gets_the_chosen_ids_from_the_maps(tmp_path, target):
+    """The arithmetic of vLLM, SGLang, SpecForge and speculators, at the commits that `checkpoint.draft` names."""
+    made = tg.draft(tmp_path / "model", tg.count(target, iter(ENGLISH)), tmp_path / "map", size=300)
+    d2t, t2d = (np.load(tmp_path / "map" / f"{name}.npy") for name in ("d2t", "t2d"))  # speculators: np.load
+    assert (d2t.dtype, t2d.dtype, len(t2d)) == (np.int64, np.bool_, target.n_rows)
+    logits = np.arange(300.0)
+    scattered = np.full(target.n_rows, -np.inf)
+    scattered[np.arange(300) + d2t] = logits  # vLLM: logits_new[:, base + draft_id_to_target_id] = logits
+    assert [int(i) for i in np.flatnonzero(np.isfinite(scattered))] == [*made.ids]
+    assert (d2t + np.arange(300)).tolist() == [*made.ids]  # SGLang: hot_token_id = d2t + arange
+    assert np.array_equal(np.flatnonzero(t2d), d2t + np.arange(300))  # SpecForge: validate_vocab_mapping_consistency
+    assert int(t2d.sum()) == len(d2t)  # speculators: load_vocab_mappings
+    assert json.loads((tmp_path / "map" / "token_ids.json").read_text()) == [*made.ids]
+
+
+def test_the_pickled_files_are_what_sglang_and_specforge_load(tmp_path, target):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    made = tg.draft(tmp_path / "model", tg.count(target, iter(ENGLISH)), tmp_path / "map", size=300, pt=True)
+    listed = torch.load(tmp_path / "map" / "hot_token_id.pt", weights_only=True)
+    assert torch.tensor(listed, dtype=torch.int64).tolist() == [*made.ids]
+    mapping = torch.load(tmp_path / "map" / "vocab_mapping.pt", weights_only=True)
+    assert (
+        torch.zeros(300, dtype=torch.long).copy_(mapping["d2t"]).tolist() == np.load(tmp_path / "map/d2t.npy").tolist()
+    )
+    assert torch.zeros(target.n_rows, dtype=torch.bool).copy_(mapping["t2d"]).sum() == 300
+    again = tg.draft(tmp_path / "model", None, tmp_path / "again", ids=tmp_path / "map", pt=True)
+    assert again.ids == made.ids
+    for name in ("hot_token_id.pt", "vocab_mapping.pt", "d2t.npy", "t2d.npy", "token_ids.json"):
+        assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "map" / name).read_bytes()
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_a_cut_draft_has_the_chosen_rows_and_every_other_tensor_as_it_was(tmp_path, target, shards):
+    rows = target.n_rows
+    draft = eagle(tmp_path / "draft", rows, shards=shards, tie_word_embeddings=False)
+    made = tg.draft(tmp_path / "model", tg.count(target, iter(ENGLISH)), tmp_path / "out", size=300, cut=draft)
+    before, after = raw(draft), raw(tmp_path / "out")
+    assert {*after} - {*before} == {"d2t", "t2d"}
+    assert all(after[name] == before[name] for name in before if name != "lm_head.weight")
+    assert np.array_equal(head_of(tmp_path / "out"), head_of(draft)[[*made.ids]])
+    d2t, t2d = maps(tmp_path / "out")
+    assert (np.arange(300) + d2t).tolist() == np.flatnonzero(t2d).tolist() == [*made.ids]
+    config, old = (json.loads((folder / "config.json").read_text()) for folder in (tmp_path / "out", draft))
+    assert config == old | {"draft_vocab_size": 300}
+    assert (tmp_path / "out" / "README.md").read_text() == "a draft"
+    assert check_draft(tmp_path / "out", tmp_path / "model").passed
+    if shards > 1:
+        index = json.loads((tmp_path / "out" / "model.safetensors.index.json").read_text())
+        assert {*index["weight_map"]} == {*after}
+        assert index["metadata"]["total_size"] == sum(len(data) for *_, data in after.values())
+
+
+def test_a_draft_that_uses_the_head_of_its_target_gets_rows_of_it(tmp_path, target):
+    draft = eagle(tmp_path / "draft", target.n_rows, head=0)
+    made = tg.draft(tmp_path / "model", tg.count(target, iter(ENGLISH)), tmp_path / "out", size=300, cut=draft)
+    wanted = head_of(tmp_path / "model")[[*made.ids]]
+    assert np.array_equal(head_of(tmp_path / "out"), wanted)
+    found = {each.name: each for each in check_draft(tmp_path / "out", tmp_path / "model").findings}
+    assert found["rows of the target"].outcome == "pass"
+
+
+def test_every_head_of_multi_token_prediction_is_cut(tmp_path, target):
+    draft = eagle(tmp_path / "draft", target.n_rows, head=0)
+    generator = np.random.default_rng(4)
+    names = [f"model.layers.{n}.shared_head.head.weight" for n in (61, 62)]
+    write_shards(draft, {name: tensor((target.n_rows, WIDTH), "BF16", generator) for name in names}, 1)
+    made = tg.draft(tmp_path / "model", tg.count(target, iter(ENGLISH)), tmp_path / "out", size=300, cut=draft)
+    for name in names:
+        assert np.array_equal(head_of(tmp_path / "out", name), head_of(draft, name)[[*made.ids]])
+
+
+def test_a_draft_that_was_cut_can_be_cut_again_to_a_part_of_its_ids(tmp_path, target):
+    counts, draft = tg.count(target, iter(ENGLISH)), eagle(tmp_path / "draft", target.n_rows)
+    tg.draft(tmp_path / "model", counts, tmp_path / "large", size=350, cut=draft)
+    made = tg.draft(tmp_path / "model", counts, tmp_path / "small", size=300, cut=tmp_path / "large")
+    assert np.array_equal(head_of(tmp_path / "small"), head_of(draft)[[*made.ids]])
+    with pytest.raises(CheckpointError, match="300 rows, and none for 50 of the 350 chosen ids"):
+        tg.draft(tmp_path / "model", counts, tmp_path / "again", size=350, cut=tmp_path / "small")
+
+
+def test_a_draft_of_another_target_and_damage_after_writing_are_refused(tmp_path, target, monkeypatch):
+    counts = tg.count(target, iter(ENGLISH))
+    other = eagle(tmp_path / "other", 448)
+    with pytest.raises(CheckpointError, match=r"for a target of 448 ids, and `.*model` has 397"):
+        tg.draft(tmp_path / "model", counts, tmp_path / "out", size=300, cut=other)
+    module = import_module("tokengraft.checkpoint.draft")
+    write = module.write_file
+
+    def damaged(file, changed, path, *options):
+        write(file, changed, path, *options)
+        fc = TensorFile.open(path).tensors["fc.weight"]
+        data = bytearray(path.read_bytes())
+        data[fc.start] ^= 1
+        path.write_bytes(data)
+
+    monkeypatch.setattr(module, "write_file", damaged)
+    draft = eagle(tmp_path / "draft", target.n_rows)
+    with pytest.raises(CheckpointError, match=r"after writing, the tensor `fc\.weight` differs"):
+        tg.draft(tmp_path / "model", counts, tmp_path / "out", size=300, cut=draft)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"size": 10_000}, "`size` is 10,000, and the vocabulary has 397 tokens"),
+        ({"size": 20}, "bytes need 258 ids"),
+        ({}, "a size or a coverage must be given"),
+        ({"size": 300, "coverage": 0.5}, "not both"),
+        ({"size": "auto"}, "no text was given to choose the size by"),
+        ({"coverage": 2, "held_out": True}, "must be above 0 and at most 1"),
+    ],
+)
+def test_a_size_that_does_not_fit_is_refused(tmp_path, target, options, message):
+    counts = tg.count(target, iter(ENGLISH))
+    options = options | ({"held_out": {"en": counts}} if "held_out" in options else {})
+    with pytest.raises(OptionError, match=message):
+        tg.draft(tmp_path / "model", counts, tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        ([1, 2, 2], "1 ids that are listed before"),
+        ([1, 100_000], "1 ids without a token, such as 100,000: it is that of another tokenizer"),
+        ([1, -1], "such as -1"),
+        ([1, 2.0], "is not a list of ids"),
+        ([], "is not a list of ids"),
+        ([[1], [2]], "is not a list of ids"),
+        ({"1": 2}, "is not a list of ids"),
+    ],
+)
+@pytest.mark.usefixtures("target")
+def test_ids_that_are_not_those_of_the_target_are_refused(tmp_path, ids, message):
+    path = tmp_path / "ids.json"
+    path.write_text(json.dumps(ids))
+    for given in (ids, path):
+        with pytest.raises(OptionError, match=message):
+            tg.draft(tmp_path / "model", None, tmp_path / "out", ids=given)
+
+
+def test_ids_of_another_tokenizer_are_refused(tmp_path, target):
+    counts = tg.count(target, iter(ENGLISH))
+    tg.draft(tmp_path / "model", counts, tmp_path / "map", size=300)
+    other = tg.extend(target, counts, 5).apply(target)
+    tg.save(other, tmp_path / "other")
+    for source in ("map", "map/token_ids.json"):
+        with pytest.raises(OptionError, match="was made for another tokenizer"):
+            tg.draft(tmp_path / "other", None, tmp_path / "out", ids=tmp_path / source)
+    with pytest.raises(OptionError, match="cannot read"):
+        tg.draft(tmp_path / "other", None, tmp_path / "out", ids=tmp_path / "missing.json")
+
+
+def test_ids_without_special_tokens_and_bytes_are_warned_of(tmp_path, target, capsys):
+    (tmp_path / "ids.json").write_text(json.dumps([*range(60, 360)]))
+    draft = eagle(tmp_path / "draft", target.n_rows)
+    command = ["draft", str(tmp_path / "model"), "--ids", str(tmp_path / "ids.json"), "--cut", str(draft)]
+    assert cli.main([*command, "--out", str(tmp_path / "out")]) == 0
+    assert "special tokens, tokens of chat templates and bytes are not among the ids" in capsys.readouterr().err
+    notes = [each.name for each in check_draft(tmp_path / "out", tmp_path / "model").findings if each.outcome == "note"]
+    assert "special tokens" in notes
+
+
+def test_only_a_folder_that_was_written_before_is_replaced(tmp_path, target):
+    counts = tg.count(target, iter(ENGLISH))
+    for size in (300, 310):
+        tg.draft(tmp_path / "model", counts, tmp_path / "map", size=size, force=True)
+    assert len(json.loads((tmp_path / "map" / "token_ids.json").read_text())) == 310
+    (tmp_path / "map" / "mine.txt").write_text("mine")
+    with pytest.raises(OutputError):
+        tg.draft(tmp_path / "model", counts, tmp_path / "map", size=300, force=True)
+
+
+def change(folder, name, array):
+    """Replaces a map of a draft, or removes it."""
+    path = folder / "model.safetensors"
+    tensors = {
+        key: {"dtype": t, "shape": [*s], "data": data} for key, (t, s, data) in raw(folder).items() if key != name
+    }
+    if array is not None:
+        kind = "I64" if array.dtype == np.int64 else "BOOL"
+        tensors[name] = {"dtype": kind, "shape": [*array.shape], "data": array.tobytes()}
+    path.unlink()
+    write_shards(folder, tensors, 1)
+
+
+def edited(array, at, value):
+    return np.concatenate([array[:at], [array.dtype.type(value)], array[at + 1 :]])
+
+
+MISTAKES = {
+    "missing map": ("d2t", lambda _: None),
+    "absolute ids": ("d2t", lambda d2t: d2t + np.arange(len(d2t))),
+    "first ids": ("d2t", np.zeros_like),
+    "ids in range": ("d2t", lambda d2t: edited(d2t, len(d2t) - 1, 10_000)),
+    "duplicate ids": ("d2t", lambda d2t: edited(d2t, 5, d2t[4] - 1)),
+    "ascending ids": ("d2t", lambda d2t: edited(edited(d2t, 4, d2t[5] + 1), 5, d2t[4] - 1)),
+    "t2d": ("t2d", lambda t2d: ~t2d),
+    "shapes": ("d2t", lambda d2t: d2t[:-1]),
+}
+"""By the name of the failure: the map that is changed, and how."""
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_every_silent_mistake_of_a_map_is_a_failure_with_its_name(tmp_path, target, name, capsys):
+    draft = eagle(tmp_path / "draft", target.n_rows)
+    tg.draft(tmp_path / "model", tg.count(target, iter(ENGLISH)), tmp_path / "out", size=300, cut=draft)
+    command = ["check", str(tmp_path / "out"), "--base", str(tmp_path / "model")]
+    assert cli.main(command) == 0
+    which, mistake = MISTAKES[name]
+    change(tmp_path / "out", which, mistake(dict(zip(("d2t", "t2d"), maps(tmp_path / "out"), strict=True))[which]))
+    capsys.readouterr()
+    assert cli.main([*command, "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)["findings"]
+    assert name in [each["name"] for each in found if each["outcome"] == "fail"]
+
+
+@pytest.mark.parametrize("name", [name for name in MISTAKES if name != "ascending ids"])
+def test_a_draft_with_a_wrong_map_is_neither_cut_nor_transplanted(tmp_path, target, name):
+    counts, draft = tg.count(target, iter(ENGLISH)), eagle(tmp_path / "draft", target.n_rows)
+    tg.draft(tmp_path / "model", counts, tmp_path / "cut", size=350, cut=draft)
+    which, mistake = MISTAKES[name]
+    change(tmp_path / "cut", which, mistake(dict(zip(("d2t", "t2d"), maps(tmp_path / "cut"), strict=True))[which]))
+    with pytest.raises(CheckpointError, match="do not fit each other"):
+        tg.draft(tmp_path / "model", counts, tmp_path / "out", size=300, cut=tmp_path / "cut")
+    with pytest.raises(CheckpointError, match="do not fit each other"):
+        tg.transplant(tmp_path / "cut", target, tmp_path / "out", base=target)
+    assert not (tmp_path / "out").exists()
+
+
+def test_absolute_ids_are_found_without_t2d(tmp_path, target):
+    draft = eagle(tmp_path / "draft", target.n_rows, head=300, ids=range(20, 320))
+    change(draft, "t2d", None)
+    assert check_draft(draft).passed
+    change(draft, "d2t", np.arange(20, 320))
+    assert [each.name for each in check_draft(draft).failures] == ["absolute ids"]
+
+
+def test_a_head_with_rows_of_other_ids_is_a_failure(tmp_path, target):
+    draft, ids = eagle(tmp_path / "draft", target.n_rows, head=0), [*range(60, 360)]
+    tg.draft(tmp_path / "model", None, tmp_path / "out", ids=ids, cut=draft)
+    kept, rows = raw(tmp_path / "out"), head_of(tmp_path / "model")
+
+    def failures(chosen):
+        tensors = {name: {"dtype": t, "shape": [*shape], "data": data} for name, (t, shape, data) in kept.items()}
+        tensors["lm_head.weight"]["data"] = rows[chosen].tobytes()
+        write_shards(tmp_path / "out", tensors, 1)
+        return [each.detail for each in check_draft(tmp_path / "out", tmp_path / "model").failures]
+
+    assert failures(ids) == []
+    assert failures([61, 60, *range(62, 360)]) == ["2 rows are those of other ids"]
+    assert failures([*range(300)]) == ["300 rows are those of other ids"]
+
+
+def test_a_map_of_another_tokenizer_and_a_tied_head_are_failures(tmp_path, target):
+    counts, draft = tg.count(target, iter(ENGLISH)), eagle(tmp_path / "draft", target.n_rows)
+    tg.draft(tmp_path / "model", counts, tmp_path / "out", size=300, cut=draft)
+    other = tg.extend(target, counts, 5).apply(target)
+    tg.transplant(tmp_path / "model", other, tmp_path / "other")
+    assert [each.name for each in check_draft(tmp_path / "out", tmp_path / "other").failures] == [
+        "map of another tokenizer"
+    ]
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    (tmp_path / "out" / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": True}))
+    [failure] = check_draft(tmp_path / "out").failures
+    assert "SGLang then uses the embedding as head" in failure.evidence[0]
+
+
+def test_the_head_and_the_maps_of_a_draft_follow_a_new_vocabulary(tmp_path, target):
+    counts, draft = tg.count(target, iter(ENGLISH)), eagle(tmp_path / "draft", target.n_rows)
+    made = tg.draft(tmp_path / "model", counts, tmp_path / "cut", size=350, cut=draft)
+    tg.adapt(tmp_path / "model", target=tmp_path / "et.txt", keep=tmp_path / "en.txt", swap=8, out=tmp_path / "new")
+    done = tg.transplant(tmp_path / "cut", tmp_path / "new", tmp_path / "moved", base=target)
+    new, before, after = tg.load(tmp_path / "new"), head_of(tmp_path / "cut"), head_of(tmp_path / "moved")
+    ids = DraftFolder.open(tmp_path / "moved").ids.tolist()
+    row_of = {i: row for row, i in enumerate(made.ids)}
+    kept = {i for i in ids if new.strings[i] in target.ids}
+    for row, i in enumerate(ids):
+        if i in kept:
+            old = row_of[target.ids[new.strings[i]]]
+            assert np.array_equal(after[row], before[old])
+    stayed = {target.strings[i] for i in made.ids} & {*new.ids}
+    assert {new.strings[i] for i in kept} == stayed
+    assert {*ids} - kept, "new tokens have rows"
+    assert done.compared.kept_rows == len(kept)
+    same = {"fc.weight", "midlayer.self_attn.q_proj.weight", "norm.weight"}
+    assert all(raw(tmp_path / "moved")[name] == raw(tmp_path / "cut")[name] for name in same)
+    assert json.loads((tmp_path / "moved" / "config.json").read_text())["draft_vocab_size"] == len(ids)
+    assert check_draft(tmp_path / "moved", tmp_path / "new").passed
+    assert json.loads((tmp_path / "moved" / "token_ids.json").read_text()) == ids
+    assert np.array_equal(np.load(tmp_path / "moved" / "t2d.npy"), maps(tmp_path / "moved")[1])
+    assert not (tmp_path / "moved" / "coverage.svg").exists(), "it is of the old vocabulary"
+    [failure] = check_draft(tmp_path / "moved", tmp_path / "model").failures
+    assert failure.name == "map of another tokenizer"
+
+
+def test_new_rows_of_a_head_that_was_cut_from_the_target_are_no_mistake(tmp_path, target):
+    counts, draft = tg.count(target, iter(ESTONIAN)), eagle(tmp_path / "draft", target.n_rows, head=0)
+    tg.draft(tmp_path / "model", counts, tmp_path / "cut", size=350, cut=draft)
+    new = tg.extend(target, counts, 8).apply(target)
+    tg.transplant(tmp_path / "model", new, tmp_path / "new")
+    tg.transplant(tmp_path / "cut", new, tmp_path / "moved", base=target)
+    checked = check_draft(tmp_path / "moved", tmp_path / "new")
+    assert checked.passed
+    assert "350 of 358 are in `lm_head.weight`" in checked.findings[-1].detail
+
+
+def test_the_embedding_of_a_draft_and_its_padding_follow_as_those_of_the_target(tmp_path):
+    base = checkpoint(tmp_path / "model", rows=448)
+    draft, counts = eagle(tmp_path / "draft", 448, embed=True), tg.count(base, iter(ESTONIAN))
+    tg.draft(tmp_path / "model", counts, tmp_path / "cut", size=350, cut=draft)
+    new = tg.extend(base, counts, 60).apply(base)
+    tg.transplant(tmp_path / "model", new, tmp_path / "new")
+    tg.transplant(tmp_path / "cut", new, tmp_path / "moved", base=base)
+    rows = json.loads((tmp_path / "new" / "config.json").read_text())["vocab_size"]
+    assert head_of(tmp_path / "moved", "embed_tokens.weight").shape == (rows, WIDTH)
+    assert len(maps(tmp_path / "moved")[1]) == rows
+    kept = head_of(tmp_path / "draft", "embed_tokens.weight")[: base.n_rows]
+    assert np.array_equal(head_of(tmp_path / "moved", "embed_tokens.weight")[: base.n_rows], kept)
+    assert check_draft(tmp_path / "moved", tmp_path / "new").passed
+
+
+def test_a_draft_with_all_ids_follows_a_new_vocabulary_as_its_target_does(tmp_path, target):
+    draft = eagle(tmp_path / "draft", target.n_rows)
+    new = tg.extend(target, tg.count(target, iter(ESTONIAN)), 8).apply(target)
+    tg.save(new, tmp_path / "tokenizer")
+    command = ["transplant", str(draft), str(tmp_path / "tokenizer"), "--out", str(tmp_path / "moved")]
+    assert cli.main(command) == 2
+    assert cli.main([*command, "--base", str(tmp_path / "model")]) == 0
+    after = head_of(tmp_path / "moved")
+    assert after.shape == (new.n_rows, WIDTH)
+    assert np.array_equal(after[: target.n_rows], head_of(draft))
+    config = json.loads((tmp_path / "moved" / "config.json").read_text())
+    assert config["vocab_size"] == config["draft_vocab_size"] == new.n_rows
+
+
+@pytest.mark.usefixtures("target")
+def test_the_command_shows_coverage_beside_that_of_the_first_ids(tmp_path, capsys):
+    counts = tmp_path / "en.parquet"
+    assert cli.main(["count", str(tmp_path / "model"), str(tmp_path / "en.txt"), "--out", str(counts)]) == 0
+    command = ["draft", str(tmp_path / "model"), "--counts", str(counts), "--size", "300"]
+    command += ["--held-out", f"et={tmp_path / 'et.txt'}"]
+    assert cli.main([*command, "--out", str(tmp_path / "map")]) == 0
+    shown = capsys.readouterr().out
+    assert "300 of 397 rows" in shown
+    assert "et, first ids" in shown
+    assert cli.main([*command, "--out", str(tmp_path / "other"), "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["size"], [*printed["curve"][0]["chosen"]]) == (300, ["et"])
+    weighted = [*command, "--counts", str(counts), "--weight", "2", "--out", str(tmp_path / "weighted")]
+    assert cli.main(weighted) == 2
+    assert "1 weights were given for 2 files of counts" in capsys.readouterr().err
