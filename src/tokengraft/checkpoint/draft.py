@@ -231,10 +231,10 @@ class DraftJob:
 
     def write(self, out: Path, *, force: bool, others: Mapping[str, bytes] | None = None) -> Transplant:
         """Writes the folder, and compares it with the source. ``others`` are further files."""
-        written, folder, before = {**self.written, **(others or {})}, self.draft.source.folder, written_before(out)
+        written, folder = {**self.written, **(others or {})}, self.draft.source.folder
         replaced = {*written, *(file.path.name for file in self.draft.source.files), INDEX, PLOT}
         has_tokenizer = any(is_tokenizer_file(Path(name)) for name in written)
-        with new_folder(out, replaceable=(lambda path: path.as_posix() in before) if force else None) as partial:
+        with new_folder(out, replaceable=written_before(out) if force else None) as partial:
             done = replace(self.describe(), compared=self._write_weights(partial))
             for path in sorted(folder.iterdir()):
                 is_tokenizer = has_tokenizer and is_tokenizer_file(Path(path.name))

@@ -82,7 +82,7 @@ def transplant(
         require_distinct([checkpoint, *paths], out)
     folder = Path(checkpoint)
     written = {"hard_link": chosen.hard_link, "verify": chosen.verify}
-    job: ModelJob | GgufJob | AdapterJob
+    job: ModelJob | GgufJob | AdapterJob | DraftJob
     if is_gguf(folder):
         require_absent(written | {"as_adapter": as_adapter}, "a GGUF file")
         new = new_tokenizer if isinstance(new_tokenizer, Tokenizer) else load(new_tokenizer)

@@ -141,8 +141,7 @@ def draft(
         return made
     record = {"tokengraft": _core.__version__, **facts, "files": sorted(files)}
     files[REPORT] = json.dumps(record, ensure_ascii=False, indent=2).encode() + b"\n"
-    before = written_before(Path(out))
-    write_folder(files, Path(out), replaceable=(lambda path: path.as_posix() in before) if force else None)
+    write_folder(files, Path(out), replaceable=written_before(Path(out)) if force else None)
     return made
 
 
