@@ -25,7 +25,7 @@ GROUPS = {
     "Checking and measuring": "Check verify.Finding Evaluation measure.Score measure.Comparison measure.curve "
     "measure.Curve measure.choose_size measure.SizeChoice measure.SizeOptions",
     "Training": "train training.TrainOptions training.Training training.TrainingSettings blend training.mix "
-    "training.faster_new_rows training.FasterNewRows training.HeldOutBits",
+    "training.row_rates training.RowRates training.HeldOutBits",
     "Errors": "TokengraftError",
 }
 """Public names: those of the package, and those of its subpackages."""

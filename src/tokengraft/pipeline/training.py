@@ -20,7 +20,7 @@ from tokengraft.measure.sizes import expected, text_ratio
 from tokengraft.page.content import NextStep
 from tokengraft.pipeline.result import Adaptation
 from tokengraft.pipeline.texts import Texts
-from tokengraft.training.options import KEPT_SHARE, NEW_ROWS_FACTOR, STEP_BYTES, measured_rate
+from tokengraft.training.options import KEPT_SHARE, NEW_ROWS_FACTOR, OLD_ROWS_FACTOR, STEP_BYTES, measured_rate
 
 RARE_BELOW = MIN_SUPPORT
 """Tokens that occur less often are rare: a training run that reads the text once hardly changes their rows."""
@@ -58,6 +58,7 @@ def training_file(result: Adaptation, transplant: Transplant, texts: Texts, trai
         "lora": task | LORA | {"trainable_token_indices": dict.fromkeys(_modules(transplant), rows)},
         "learning_rate": _rate(transplant),
         "new_rows_factor": NEW_ROWS_FACTOR,
+        "old_rows_factor": OLD_ROWS_FACTOR,
         "kept_share": KEPT_SHARE,
         "step_bytes": STEP_BYTES,
     }

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tokengraft.training.held_out import HeldOutBits
-    from tokengraft.training.new_rows import FasterNewRows, faster_new_rows
+    from tokengraft.training.rates import RowRates, row_rates
     from tokengraft.training.options import TrainingSettings, TrainOptions
     from tokengraft.training.result import Training
     from tokengraft.training.text import mix
 
-__all__ = ["FasterNewRows", "HeldOutBits", "TrainOptions", "Training", "TrainingSettings", "faster_new_rows", "mix"]
+__all__ = ["HeldOutBits", "RowRates", "TrainOptions", "Training", "TrainingSettings", "mix", "row_rates"]
 _MODULE_OF = {
     "HeldOutBits": "held_out",
-    "FasterNewRows": "new_rows",
-    "faster_new_rows": "new_rows",
+    "RowRates": "rates",
+    "row_rates": "rates",
     "TrainingSettings": "options",
     "TrainOptions": "options",
     "Training": "result",

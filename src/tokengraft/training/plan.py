@@ -63,7 +63,7 @@ class TrainingPlan:
         """What `training.json` says, with the options in its place where they are given."""
         width = self.checkpoint.text_config.get("hidden_size") or self.checkpoint.text_config.get("n_embd") or 0
         recipe = TrainingSettings.of(self.folder, width=width, rows=find_vocabulary(self.checkpoint).rows)
-        names = ("learning_rate", "new_rows_factor", "kept_share", "step_bytes")
+        names = ("learning_rate", "new_rows_factor", "old_rows_factor", "kept_share", "step_bytes")
         given = {name: value for name in names if (value := getattr(self.options, name)) is not None}
         return replace(recipe, **given)
 
@@ -143,7 +143,11 @@ class TrainingPlan:
     @property
     def memory(self) -> int:
         """Bytes that a process will need, about."""
-        return WEIGHT_BYTES * self._weights + self.steps.batch * self.steps.length * self._token_bytes
+        copied = 0  # of the tables, by `row_rates`
+        if self.recipe.old_rows_factor != 1:
+            tables = find_vocabulary(self.checkpoint).tensors
+            copied = sum(4 * table.info.size // ITEM_BYTES.get(table.info.dtype, 1) for table in tables)
+        return WEIGHT_BYTES * self._weights + copied + self.steps.batch * self.steps.length * self._token_bytes
 
     @property
     def new_ids(self) -> "np.ndarray":

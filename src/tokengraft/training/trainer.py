@@ -12,7 +12,7 @@ from tokengraft.errors import option
 from tokengraft.measure.models import LoadedModel, no_progress_bar, running
 from tokengraft.progress import Stages
 from tokengraft.training.held_out import HeldOutBits
-from tokengraft.training.new_rows import FasterNewRows
+from tokengraft.training.rates import RowRates
 from tokengraft.training.plan import TrainingPlan
 from tokengraft.training.text import Ids, sample
 
@@ -60,7 +60,7 @@ def trained(
         args=args,
         train_dataset=Sequences(ids, steps.length, steps.n * steps.per_step),
         data_collator=torch.utils.data.default_collate,
-        callbacks=[FasterNewRows(plan.recipe.new_ids, plan.recipe.new_rows_factor)],
+        callbacks=[RowRates(plan.recipe.new_ids, plan.recipe.new_rows_factor, plan.recipe.old_rows_factor)],
     )
     trainer.remove_callback(PrinterCallback)
 
