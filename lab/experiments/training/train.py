@@ -60,7 +60,7 @@ class Run:
     table_lr: float = 1.0
     """Learning rate of the embedding, relative to ``lr``."""
     table_decay: float = 0.0
-    """Weight decay of the embedding. That of all other matrices is 0.1."""
+    """Weight decay of the embedding."""
     row_lr: float = 1.0
     """Learning rate of the rows of new tokens, relative to that of the embedding."""
     rows_first: float = 0.0
@@ -74,6 +74,18 @@ class Run:
     max_steps: int = 0
     curve: int = 8
     """In how many parts the training is scored."""
+    row_pull: float = 0.0
+    """Weight decay of the rows of new tokens, towards their first values."""
+    old_share: float = 0.0
+    """Share of the documents that is read in the tokens of the unchanged tokenizer."""
+    decay: float = 0.1
+    """Weight decay of all matrices but the embedding."""
+    clip: float = 1.0
+    """The largest norm of the gradients of a step."""
+    words: bool = False
+    """Whether the bits of every word of FLORES are written."""
+    blend: tuple[float, ...] = ()
+    """Shares of the weights before training with which the trained ones are scored too, as `tokengraft blend` does."""
     detailed: bool = False
     """Whether the bits of every scored line and document are written, and how tasks of `choices.py` are solved."""
 
@@ -229,7 +241,12 @@ def train(run: Run, models: Models, data: Data) -> dict:
         slow = min(1.0, (step + 1) / (run.body_slow * steps)) if run.body_slow else 1.0
         for group in optimizer.param_groups:
             group["lr"] *= slow
-        take_step(model, optimizer, batches[step], new, run.row_lr / slow, only_new=step < rows_steps)
+        take_step(model, optimizer, batches[step], new, run.row_lr / slow, only_new=step < rows_steps, clip=run.clip)
+        if run.row_pull:
+            with torch.no_grad():
+                table = model.get_input_embeddings().weight
+                rate = min(1.0, optimizer.param_groups[0]["lr"] * run.row_lr * run.row_pull)
+                table[new] = torch.lerp(table[new], first_rows, rate)
         if step + 1 in marks:
             at = time.monotonic()
             curve.append((read * (step + 1) / steps, *score_some(model, arm, data)))
@@ -247,6 +264,11 @@ def train(run: Run, models: Models, data: Data) -> dict:
         details["bits"] = {name: [round(float(value), 3) for value in found] for name, found in reported.items()}
         details["moved"] = moved(first_rows, model.get_input_embeddings().weight.detach()[new])
         details["choices"] = solved(lambda texts, before=None: bits_of(model, arm, texts, before), data.scored)
+    if run.words:
+        flores = {name: texts for name, texts in data.scored.items() if name.endswith("_flores")}
+        details["words"] = {name: word_bits(model, arm, texts) for name, texts in flores.items()}
+    if run.blend:
+        details["blended"] = blended(run, models, arm, data)
     return {
         **asdict(run),
         "bytes": float(read) if run.passes else run.bytes,
@@ -262,6 +284,31 @@ def train(run: Run, models: Models, data: Data) -> dict:
         "torch": torch.__version__,
         "device": torch.cuda.get_device_name() if DEVICE == "cuda" else "cpu",
     }
+
+
+@torch.no_grad()
+def blended(run: Run, models: Models, arm: Arm, data: Data) -> dict[str, dict[str, object]]:
+    """The scores of the trained model, whose weights are mixed with those before training. New rows stay as trained.
+
+    The model of the arm has its first weights afterwards.
+    """
+    model = models.made[len(arm.sources)]
+    trained = [weight.detach().clone() for weight in model.parameters()]
+    model, new, found = models.fresh(arm, run.init), arm.new.to(DEVICE), {}
+    first = [weight.detach().clone() for weight in model.parameters()]
+    table = model.get_input_embeddings().weight
+    for share in run.blend:
+        for weight, after, before in zip(model.parameters(), trained, first, strict=True):
+            weight.copy_((1 - share) * after + share * before)
+            if weight is table:
+                weight[new] = after[new]
+        bits = {name: bits_of(model, arm, texts) for name, texts in data.scored.items()}
+        scores = {name: float(bits[name].sum() / size_of(texts)) for name, texts in data.scored.items()}
+        found[str(share)] = {"scores": scores}
+        if run.detailed:
+            reported = {name: data.by_document(name, part) for name, part in bits.items() if not name.endswith("_held")}
+            found[str(share)]["bits"] = {name: [round(float(v), 3) for v in part] for name, part in reported.items()}
+    return found
 
 
 def order_of(run: Run, data: Data) -> tuple[list[int], int]:
@@ -286,7 +333,11 @@ def order_of(run: Run, data: Data) -> tuple[list[int], int]:
 
 def steps_of(arm: Arm, data: Data, order: list[int], run: Run) -> list[torch.Tensor]:
     """The sequences of each step."""
-    stream = arm.stream(order)
+    old = data.arm("base").documents if run.old_share else arm.documents
+    chance = random.Random(run.seed)
+    stream = torch.from_numpy(
+        np.concatenate([(old if chance.random() < run.old_share else arm.documents)[i] for i in order])
+    ).long()
     steps = max(1, round(data.sizes[order].sum() / run.step_bytes))
     per_step = max(1, round(len(stream) / steps / LENGTH)) * LENGTH
     return [part.reshape(-1, LENGTH) for part in stream.split(per_step) if len(part) == per_step]
@@ -306,7 +357,7 @@ def optimizer_of(run: Run, model: torch.nn.Module) -> torch.optim.Optimizer:
     others = [weight for weight in model.parameters() if weight is not table]
     groups = [
         {"params": [table], "relative": run.table_lr, "weight_decay": run.table_decay, "body": False},
-        {"params": [w for w in others if w.ndim > 1], "relative": 1.0, "weight_decay": 0.1, "body": True},
+        {"params": [w for w in others if w.ndim > 1], "relative": 1.0, "weight_decay": run.decay, "body": True},
         {"params": [w for w in others if w.ndim <= 1], "relative": 1.0, "weight_decay": 0.0, "body": True},
     ]
     return torch.optim.AdamW(groups, lr=run.lr, betas=(0.9, run.beta2), fused=DEVICE == "cuda")
@@ -335,9 +386,11 @@ def take_step(
     row_lr: float,
     *,
     only_new: bool,
+    clip: float,
 ) -> None:
     table = model.get_input_embeddings().weight
     add_gradients(model, batch)
+    torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
     before = table.detach().clone() if only_new else table.detach()[new].clone()
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
@@ -359,7 +412,6 @@ def add_gradients(model: torch.nn.Module, batch: torch.Tensor) -> None:
             states = hidden(model, part)
             loss = next_token_loss(states.flatten(0, 1), table.to(states.dtype), labels.flatten())
         (loss / batch.numel()).backward()
-    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
 
 
 def bits_per_byte(model: torch.nn.Module, arm: Arm, texts: list[str]) -> float:
@@ -394,6 +446,30 @@ def bits_of(model: torch.nn.Module, arm: Arm, texts: list[str], before: list[str
             losses = token_losses(states.flatten(0, 1), table.to(states.dtype), labels.flatten())
         bits[[place for _, _, place in batch]] = losses.reshape(ids.shape).sum(1).double().cpu().numpy() / math.log(2)
     return bits
+
+
+@torch.no_grad()
+def word_bits(model: torch.nn.Module, arm: Arm, texts: list[str]) -> list[list[float]]:
+    """The bits of each word of each text, white space before it included, and how many tokens of it are new."""
+    new, table, found = set(arm.new.tolist()), model.get_input_embeddings().weight, []
+    for text, item in zip(texts, arm.tokenizer.encode_batch(texts, add_special_tokens=False), strict=True):
+        ids = torch.tensor([[arm.separator, *item.ids]], device=DEVICE)
+        with torch.autocast(DEVICE, torch.bfloat16):
+            states = hidden(model, ids[:, :-1])[0]
+            losses = torch.nn.functional.cross_entropy(
+                torch.nn.functional.linear(states, table.to(states.dtype)).float(), ids[0, 1:], reduction="none"
+            )
+        losses = (losses / math.log(2)).tolist()
+        spaces = (place for place in range(1, len(text)) if text[place].isspace() and not text[place - 1].isspace())
+        starts = [0, *spaces]
+        words = [[0.0, 0, 0] for _ in starts]
+        for (begin, _), token, loss in zip(item.offsets, item.ids, losses, strict=True):
+            word = words[np.searchsorted(starts, begin, side="right") - 1]
+            word[0] += loss
+            word[1] += 1
+            word[2] += token in new
+        found.append([[round(bits, 2), n, fresh] for bits, n, fresh in words])
+    return found
 
 
 def padded_batches(items: list[tuple[list[int], int, int]], most: int) -> list[list[tuple[list[int], int, int]]]:

@@ -190,7 +190,7 @@ _TRAINING = (
     _O("trainer", "train", Kind("NAME=VALUE", setting, "extend"), "more arguments of transformers' Trainer, such as "
        "report_to=wandb or gradient_checkpointing=true"),
     _O("kept_share", "train", X, "share of kept text; by default that of training.json"),
-    _O("new_rows_factor", "train", X, "new rows learn so much faster than the layers; by default as training.json says"),
+    _O("new_rows_factor", "train", X, "new rows learn so much faster than layers; by default as training.json says"),
     _O("old_rows_factor", "train", X, "the same of old rows: 0.1 is a tenth as fast; by default as training.json says"),
     _O("step_bytes", "train", SIZE, "text of each step; by default 89 kB, or less if there is little text"),
     _O("length", "train", N, "tokens of a sequence; by default up to 1024"),

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tokengraft.training.held_out import HeldOutBits
-    from tokengraft.training.rates import RowRates, row_rates
     from tokengraft.training.options import TrainingSettings, TrainOptions
+    from tokengraft.training.rates import RowRates, row_rates
     from tokengraft.training.result import Training
     from tokengraft.training.text import mix
 
