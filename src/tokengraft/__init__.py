@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tokengraft.learn.continued import extend
     from tokengraft.learn.extension import Extension
     from tokengraft.learn.limits import Limits
+    from tokengraft.learn.special import add_special
     from tokengraft.measure.compare import compare
     from tokengraft.measure.evaluate import Evaluation, evaluate
     from tokengraft.page.report import report
@@ -57,6 +58,7 @@ __all__ = [
     "VocabPlan",
     "__version__",
     "adapt",
+    "add_special",
     "blend",
     "check",
     "check_serving",
@@ -101,6 +103,7 @@ _MODULE_OF = {
     "extend": "learn.continued",
     "Extension": "learn.extension",
     "Limits": "learn.limits",
+    "add_special": "learn.special",
     "compare": "measure.compare",
     "Evaluation": "measure.evaluate",
     "evaluate": "measure.evaluate",

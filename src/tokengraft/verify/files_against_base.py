@@ -218,7 +218,8 @@ def _settings(tokenizer: Tokenizer, base: Tokenizer, expected: Mapping[str, byte
             known = name in _DEFAULTS or (SETTINGS in base.files and severity(SETTINGS, name) == "fail")
             if known and not gone and _value(name, before.get(name)) != _value(name, after.get(name)):
                 decided |= {(file, name) for file in (SETTINGS, SPECIAL_MAP)}
-                yield Difference(f"{SETTINGS}: {name}", before.get(name), after.get(name), True)
+                decides = not _names_new(tokenizer, base, name, after.get(name))
+                yield Difference(f"{SETTINGS}: {name}", before.get(name), after.get(name), decides)
     if SPECIAL_MAP in tokenizer.files:
         before = _loaded(expected) | read_settings(expected, SPECIAL_MAP)
         after = read_settings(tokenizer.files, SPECIAL_MAP)
@@ -226,13 +227,20 @@ def _settings(tokenizer: Tokenizer, base: Tokenizer, expected: Mapping[str, byte
             known = severity(SPECIAL_MAP, name) == "fail" and (name in before or SETTINGS in base.files)
             if known and _value(name, before.get(name)) != _value(name, after[name]):
                 decided.add((SPECIAL_MAP, name))
-                yield Difference(f"{SPECIAL_MAP}: {name}", before.get(name, MISSING), after[name], True)
+                decides = not _names_new(tokenizer, base, name, after[name])
+                yield Difference(f"{SPECIAL_MAP}: {name}", before.get(name, MISSING), after[name], decides)
     for file in (SETTINGS, SPECIAL_MAP):
         if file in expected and file in tokenizer.files:
             before, after = read_settings(expected, file), read_settings(tokenizer.files, file)
             for name, values in _changed(before, after).items():
                 if (file, name) not in decided and severity(file, name) != "elsewhere":
                     yield from _changes(f"{file}: ", {name: values[0]}, {name: values[1]})
+
+
+def _names_new(tokenizer: Tokenizer, base: Tokenizer, name: str, value: Any) -> bool:
+    """Whether a setting gives a new added token a role, as `add_special` does."""
+    new = {token.content for token in tokenizer.added if token.content not in base.ids}
+    return name in ("eos_token", "pad_token") and _value(name, value) in new
 
 
 def _loaded(files: Mapping[str, bytes]) -> dict[str, Any]:
@@ -371,7 +379,8 @@ def _file_difference(name: str, before: Mapping[str, bytes], after: Mapping[str,
 
 def _replayed(tokenizer: Tokenizer, base: Tokenizer) -> dict[str, bytes]:
     """The files of the base as an edit writes them for the tokens of the tokenizer."""
-    change = Change.of(base.ids, tokenizer.ids, base.added)
+    given = (token for token in tokenizer.added if token.content not in base.ids)
+    change = Change.of(base.ids, tokenizer.ids, [*base.added, *given])
     files = {name: raw for name, raw in base.files.items() if name != base.piece_file}
     try:
         replayed = dict(rewrite_files(files, change, tokenizer.merge_strings))
