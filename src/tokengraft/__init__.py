@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tokengraft.learn.extension import Extension
     from tokengraft.learn.limits import Limits
     from tokengraft.learn.special import add_special
+    from tokengraft.learn.words import include
     from tokengraft.measure.compare import compare
     from tokengraft.measure.evaluate import Evaluation, evaluate
     from tokengraft.page.report import report
@@ -69,6 +70,7 @@ __all__ = [
     "distributed",
     "evaluate",
     "extend",
+    "include",
     "inspect",
     "learn",
     "load",
@@ -104,6 +106,7 @@ _MODULE_OF = {
     "Extension": "learn.extension",
     "Limits": "learn.limits",
     "add_special": "learn.special",
+    "include": "learn.words",
     "compare": "measure.compare",
     "Evaluation": "measure.evaluate",
     "evaluate": "measure.evaluate",

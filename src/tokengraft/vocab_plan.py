@@ -117,7 +117,8 @@ def plan(old: Tokenizer, new: Tokenizer) -> VocabPlan:
     """The source of every embedding row of ``new`` among the rows of ``old``, for any two tokenizers.
 
     The row of a token that both have is copied. For a new token, the plan lists the tokens that the old model splits
-    its string into; for one of `add_special`, the tokens of its description. The string is not normalized or pre-tokenized, because a token is not text.
+    its string into; for one of `add_special`, those of its description. The string is not normalized or pre-tokenized,
+    because a token is not text.
 
     Args:
         old: The old tokenizer.

@@ -19,6 +19,7 @@ from tokengraft.tokenizer.numbered import require_ids
 from tokengraft.tokenizer.reserved import reserved_tokens
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
+TOKENIZER_JSON = "tokenizer.json"
 LONGEST = 256
 """The longest text of a given token, in characters."""
 
@@ -60,7 +61,8 @@ class SpecialToken:
             content, _, description = given.partition("\t")
             return cls(content, description.strip())
         if isinstance(getattr(given, "content", None), str):
-            return cls(given.content, **{flag: bool(getattr(given, flag, False)) for flag in FLAGS})
+            flags: dict[str, Any] = {flag: bool(getattr(given, flag, False)) for flag in FLAGS}
+            return cls(given.content, **flags)
         require_type("a special token", given, str, SpecialToken)
         raise AssertionError
 
@@ -100,7 +102,8 @@ def add_special(
     require_type("tokenizer", tokenizer, Tokenizer)
     require(not isinstance(tokens, str), "`tokens` is one text; expected a list", 'pass a list: ["<tool>"]')
     given = {token.content: token for token in map(SpecialToken.of, tokens)}
-    _require_new(tokenizer, given.values())
+    for error in refusals(tokenizer, given.values()).values():
+        raise error
     ids, reserved = dict(tokenizer.ids), list[int]()
     if tokenizer.algorithm != "Unigram":  # there, a name has a score, and may be a part of the best split
         kept = {tokenizer.ids.get(token) for token in keep}
@@ -135,34 +138,44 @@ def _start(tokenizer: Tokenizer, token: SpecialToken, like: str | None) -> tuple
     return (like,) if like is not None else ()
 
 
-def _require_new(tokenizer: Tokenizer, tokens: Collection[SpecialToken]) -> None:
-    """Refuses tokens that exist, and those that loaders would find at different places: inside each other."""
+def refusals(tokenizer: Tokenizer, tokens: Collection[SpecialToken]) -> dict[str, OptionError]:
+    """Tokens that cannot be added, with the reasons.
+
+    They exist, or loaders would find them at different places: inside each other. A whole word is found by one library
+    alone, which takes the longest.
+    """
     contents, added = [token.content for token in tokens], {token.content for token in tokenizer.added}
     texts = {token_bytes(string, tokenizer.kind): string for string in tokenizer.ids if string not in added}
-    visible = {text for text in added if text.strip()}
+    visible, found = {text for text in added if text.strip()}, dict[str, OptionError]()
     for token in tokens:
         content, shown = token.content, f"the special token {token.content!r}"
         ordinary = texts.get(content.encode(), content if content in tokenizer.ids else None)
+        others = (*visible, *([] if token.single_word else contents))
+        inner = next((other for other in others if other in content and other != content), None)
+        outer = next((other for other in visible if content in other), None)
         if content in added or ordinary is not None:
             what = "an added token" if content in added else "an ordinary token of the vocabulary"
-            raise OptionError(
+            found[content] = OptionError(
                 f"{shown} is {what} already, with the id {tokenizer.ids[ordinary or content]:,}",
                 hint="leave it out, or choose another text, such as `<...>`",
             )
-        inner = next((other for other in (*visible, *contents) if other in content and other != content), None)
-        outer = next((other for other in visible if content in other), None)
-        if inner or outer:
-            raise OptionError(
+        elif inner or outer:
+            found[content] = OptionError(
                 f"{shown} {'contains' if inner else 'is a part of'} the added token {inner or outer!r}: libraries "
                 "differ in which of the two they find",
                 hint="choose texts of which none contains another: `<act_1>` and `<act_10>`, not `act1` and `act10`",
             )
-        whole = tokenizer.pretokenize(content)
-        if tokenizer.ignore_merges and token.single_word and len(whole) == 1:
-            raise UnsupportedTokenizerError(
+        elif tokenizer.ignore_merges and token.single_word and len(tokenizer.pretokenize(content)) == 1:
+            found[content] = OptionError(
                 f"{shown} must be a whole word, and merge skipping would bring it out inside other words too",
                 hint="set `single_word` to false for it",
             )
+        elif tokenizer.main != TOKENIZER_JSON and any(getattr(token, flag) for flag in FLAGS if flag != "special"):
+            found[content] = OptionError(
+                f"{shown} has flags that `{tokenizer.main}` has no place for",
+                hint="convert the tokenizer first: `tokengraft convert --to huggingface`",
+            )
+    return found
 
 
 def _require_found(tokenizer: Tokenizer, tokens: Iterable[SpecialToken]) -> None:
@@ -178,7 +191,7 @@ def _require_found(tokenizer: Tokenizer, tokens: Iterable[SpecialToken]) -> None
 
 
 def given_rows(base: Tokenizer, new: Tokenizer, rows: int | None) -> Iterator[tuple[str, str]]:
-    """Which rows new added tokens have, in words: of reserved tokens, of padding, or new ones. ``rows``: the model's."""
+    """Which rows new added tokens have: of reserved tokens, without a token, or new. ``rows`` are those of a model."""
     before = {token_id: string for string, token_id in base.ids.items()}
     tokens = [token for token in new.added if token.content not in base.ids]
     renamed = [token for token in tokens if token.id in before]

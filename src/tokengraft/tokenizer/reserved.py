@@ -9,7 +9,7 @@ from tokengraft.tokenizer.tokenizer import Tokenizer
 RESERVED = re.compile(
     r"<unused_?\d+>|\[unused_?\d+\]|<\|?reserved_[a-z_]*\d+\|?>|\[control_\d+\]|<SPECIAL_(?:[2-9]\d|\d{3,})>"
 )
-"""The names of reserved tokens: Gemma, BERT, Llama-3, Mistral, tekken. In tekken files, the first 20 have other names."""
+"""The names of reserved tokens: Gemma, BERT, Llama-3, Mistral, tekken, which has other names for the first 20."""
 
 
 def reserved_tokens(tokenizer: Tokenizer, counted: Mapping[str, int] | None = None) -> set[int]:

@@ -106,7 +106,7 @@ def rewrite_document(rest: str, entries: Sequence[Mapping[str, Any]], change: Ch
 
 
 def with_given(entries: Iterable[Mapping[str, Any]], change: Change) -> list[dict[str, Any]]:
-    """Entries of added tokens after a change: kept ones, new ones in the place of those they replace, other new ones."""
+    """Entries of added tokens after a change: new ones are in the place of those that they replace, or at the end."""
     named = {entry["content"]: dict(entry) for entry in entries}
     new = {content: {"content": content, **flags} for content, flags in change.given.items()}
     placed = {change.renamed.get(content, content): entry for content, entry in named.items()}
@@ -218,11 +218,8 @@ def _named(content: dict[str, Any], change: Change) -> dict[str, Any]:
     key = EXTRA if isinstance(content.get(EXTRA), list) else ADDITIONAL
     listed = content.get(key, [])
     if special and isinstance(listed, list) and not isinstance(content.get(EXTRA), dict):
-        texts = [one.get("content") if isinstance(one, dict) else one for one in listed]
-        named = [
-            change.renamed.get(text, text) if change.renamed.get(text) in special else one
-            for text, one in zip(texts, listed, strict=True)
-        ]
+        texts = [str(one.get("content") if isinstance(one, dict) else one) for one in listed]
+        named = [change.renamed.get(text, one) for text, one in zip(texts, listed, strict=True)]
         content = content | {key: [*named, *(token for token in special if token not in named)]}
     ids = {f"{role}_id": change.ids[text] for role, text in change.roles.items() if f"{role}_id" in content}
     return content | dict(change.roles) | ids
