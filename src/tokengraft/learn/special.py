@@ -101,7 +101,11 @@ def add_special(
     """
     require_type("tokenizer", tokenizer, Tokenizer)
     require(not isinstance(tokens, str), "`tokens` is one text; expected a list", 'pass a list: ["<tool>"]')
-    given = {token.content: token for token in map(SpecialToken.of, tokens)}
+    given = dict[str, SpecialToken]()
+    for token in map(SpecialToken.of, tokens):
+        again = given.setdefault(token.content, token)
+        message = f"the special token {token.content!r} is listed twice, with different descriptions or flags"
+        require(again == token, message, "list it once")
     for error in refusals(tokenizer, given.values()).values():
         raise error
     ids, reserved = dict(tokenizer.ids), list[int]()
@@ -118,9 +122,10 @@ def add_special(
     added = tuple(AddedToken(id=i, content=content, listed_id=i, **flags[content]) for content, i in new.items())
     roles = {"eos_token": eos, "pad_token": pad}
     named = {role: text for role, text in roles.items() if text is not None}
-    for what, token in {**named, "like": like}.items():
-        known = ids | new if what != "like" else tokenizer.ids
-        require(token is None or token in known, f"`{what}` is {token!r}, which is no token", "name a token")
+    for what, text in {"eos": eos, "pad": pad, "like": like}.items():
+        known = tokenizer.ids if what == "like" else ids | new
+        message = f"--{what} is {text!r}, which is no token{' of the model' * (what == 'like')}"
+        require(text is None or text in known, message, f"pass --{what} with the exact text of a token")
     if named and SETTINGS not in tokenizer.files:
         raise UnsupportedTokenizerError(f"there is no `{SETTINGS}` that names roles", hint="leave out --eos and --pad")
     if not given and not named:
@@ -200,9 +205,9 @@ def given_rows(base: Tokenizer, new: Tokenizer, rows: int | None) -> Iterator[tu
     shown = ", ".join(f"`{before[t.id]}` → `{printable(t.content)}`" for t in renamed[:3]) + " …" * (len(renamed) > 3)
     for what, part in ((f"reserved tokens, renamed: {shown}", renamed), ("rows without a token", padding)):
         if part:
-            yield "special tokens", f"{len(part):,} in {what}, ids {_ranges(part)}"
+            yield "added tokens", f"{len(part):,} in {what}, ids {_ranges(part)}"
     if others:
-        yield "special tokens", f"{len(others):,} in new rows, ids {_ranges(others)}"
+        yield "added tokens", f"{len(others):,} in new rows, ids {_ranges(others)}"
 
 
 def _ranges(tokens: list[AddedToken]) -> str:

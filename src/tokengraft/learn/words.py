@@ -51,8 +51,9 @@ def include(
         ['an', 'Ġibuprofen', 'Ġ', 'COX-2']
     """
     require_type("tokenizer", tokenizer, Tokenizer)
-    listed, left = words if isinstance(words, WordList) else WordList(words), ()  # type: ignore[arg-type]
-    if added:
+    listed: WordList | None = words if isinstance(words, WordList) else WordList(words)  # type: ignore[arg-type]
+    left: tuple[IncludedWord, ...] = ()
+    if added and listed:
         found = split_words(tokenizer, listed)
         tokenizer, listed, left = add_special(tokenizer, found.tokens), found.others, found.left_out
     extension = include_words(tokenizer, listed, limits or Limits(), max_helpers=max_helpers)

@@ -26,7 +26,7 @@ from tokengraft.verify.transformers_loader import transformers_started
 def adapt(
     source: Source,
     *,
-    target: Corpus | Mapping[str, Target | Corpus],
+    target: Corpus | Mapping[str, Target | Corpus] | None = None,
     out: str | os.PathLike[str],
     keep: Corpus | Mapping[str, Corpus] | None = None,
     swap: Size = 0,
@@ -43,7 +43,7 @@ def adapt(
     Args:
         source: A model folder with weights, or a tokenizer.
         target: The text to learn from, or several by name, each with a weight. The share of each target in the mix
-            depends on its weight, not on its size.
+            depends on its weight, not on its size. Not needed if ``options`` list all new tokens.
         out: The folder to write.
         keep: Text whose tokens should be kept, or several by name. All of them together have the same weight as all
             targets together. Without pruning, they are only used for evaluation.
@@ -117,7 +117,7 @@ class Estimate:
 def estimate(
     source: Source,
     *,
-    target: Corpus | Mapping[str, Target | Corpus],
+    target: Corpus | Mapping[str, Target | Corpus] | None = None,
     out: str | os.PathLike[str],
     keep: Corpus | Mapping[str, Corpus] | None = None,
     swap: Size = 0,
