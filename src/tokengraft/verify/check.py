@@ -121,7 +121,13 @@ def added_found(tokenizer: Tokenizer) -> Finding:
         texts = {token.content, token_bytes(token.content, tokenizer.kind).decode(errors="replace")}
         if not any(token.id in _encoded(tokenizer, text) for text in texts):
             wrong.append(f"{token.content!r} encodes to {_encoded(tokenizer, token.content)}, not {token.id}")
-    return finding("added tokens found", wrong, f"all {len(tokenizer.added):,}", "{n} are not found in their own text")
+    name, added = "added tokens found", {token.content for token in tokenizer.added}
+    ordinary = {token_bytes(string, tokenizer.kind): string for string in tokenizer.vocab if string not in added}
+    double = [content for content in added if ordinary.get(content.encode(), content) != content]
+    if double and not wrong:
+        detail = f"{len(double):,} have the text of an ordinary token, which is never found now"
+        return note(name, detail, [f"{content!r} and {ordinary[content.encode()]!r}" for content in sorted(double)])
+    return finding(name, wrong, f"all {len(tokenizer.added):,}", "{n} are not found in their own text")
 
 
 def numbered(tokenizer: Tokenizer, base: Tokenizer | None) -> Finding:
