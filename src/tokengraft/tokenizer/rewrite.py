@@ -171,7 +171,7 @@ def rewrite_files(
         elif name == VOCAB_TXT:
             # Added tokens that the file does not list stay outside of it.
             listed = {line.removesuffix("\r") for line in raw.decode(errors="replace").split("\n")}
-            listed |= change.new.keys()
+            listed |= change.new.keys() | {new for old, new in change.renamed.items() if old in listed}
             tokens = sorted((token for token in change.ids if token in listed), key=change.ids.__getitem__)
             yield name, "".join(f"{token}\n" for token in tokens).encode()
         elif name == "merges.txt":

@@ -64,8 +64,13 @@ def alphabet(tokenizer: Tokenizer, base: Tokenizer | None) -> Finding:
 
 
 def round_trip(tokenizer: Tokenizer, base: Tokenizer | None) -> Finding:
-    """Whether sample texts decode to themselves. With a base, only texts count that do so with the base."""
+    """Whether sample texts decode to themselves. With a base, only texts count that do so with the base.
+
+    Text with a new added token is split in another way, and some pipelines put a space after every added token.
+    """
     texts = sample_texts(tokenizer)[:2000]
+    new = [token.content for token in tokenizer.added if base is not None and token.content not in base.ids]
+    texts = [text for text in texts if not any(content in text for content in new)]
     spelled = dict(zip(texts, _spelled(tokenizer, texts), strict=True))
     changed = [text for text in texts if not _same_text(spelled[text], text)]
     if base is None:
