@@ -137,6 +137,7 @@ def estimate_request(request: Request) -> Estimate:
     """The estimate for a request."""
     job = prepare(request)
     base, weights, weights_bytes = job.base, job.weights, job.weights.bytes if job.weights else 0
+    listed = not job.sizes.learn
     return Estimate(
         rows_before=weights.rows if weights else base.n_rows,
         rows_after=weights.rows_after if weights else job.sizes.rows(base.n_rows, len(base.ids)),
@@ -146,5 +147,5 @@ def estimate_request(request: Request) -> Estimate:
         memory_bytes=_BASE_MEMORY + min(2 * job.text_bytes, job.options.count_options.memory),
         seconds=_BASE_SECONDS + job.text_bytes / _TEXT_RATE + weights_bytes / _WEIGHTS_RATE,
         removes_auto=job.sizes.covering,
-        warnings=job.warnings,
+        warnings=(*job.warnings, *(["rows of words (--include) are not estimated"] if job.words and listed else [])),
     )

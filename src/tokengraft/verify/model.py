@@ -10,8 +10,9 @@ import numpy as np
 from tokengraft.checkpoint.ids import CONFIG
 from tokengraft.checkpoint.layout import VocabTensor, same_bytes
 from tokengraft.checkpoint.tensors import read_rows
+from tokengraft.errors import CheckpointError
 from tokengraft.tokenizer.reserved import RESERVED
-from tokengraft.verify.finding import EVIDENCE, NOT_CHECKED, Finding
+from tokengraft.verify.finding import EVIDENCE, NOT_CHECKED, Finding, not_checked
 from tokengraft.verify.serving.model_folder import ModelFolder, model_findings, open_model_folder
 
 _PLACEHOLDER = re.compile("image|video|audio", re.IGNORECASE)
@@ -24,11 +25,14 @@ def model_damage(source: str | os.PathLike[str]) -> tuple[Finding, ...]:
     Tokens without a row, ids in configs without a token, rows that no text has trained, and two different tables that
     the config says are tied.
     """
-    if not (Path(source) / CONFIG).is_file():
+    if not os.path.isfile(Path(source) / CONFIG):  # noqa: PTH113 - a name may be too long
         return ()
-    with open_model_folder(source) as folder:
-        found = [each for each in model_findings(folder) if each.name != "ids"]
-        found += [*_without_row(folder), *_tied(folder), *_untrained(folder)]
+    try:
+        with open_model_folder(source) as folder:
+            found = [each for each in model_findings(folder) if each.name != "ids"]
+            found += [*_without_row(folder), *_tied(folder), *_untrained(folder)]
+    except CheckpointError as error:
+        return (not_checked("model", error.message),)
     damage = tuple(each for each in found if each.outcome != "pass" and not each.detail.startswith(NOT_CHECKED))
     return damage or (Finding("model", "pass", "rows, ids in configs and tied tables fit the tokenizer"),)
 
