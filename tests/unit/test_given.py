@@ -291,6 +291,25 @@ def test_words_that_are_split_become_added_tokens_and_decode_to_their_text(shape
     assert not {new.ids[content] for content in added} & {*inside}
 
 
+@pytest.mark.parametrize("shape", ["byte-level", "sentencepiece", "unigram", "word-piece", "bert"])
+def test_special_tokens_words_and_learned_tokens_go_together(shape, tmp_path, capsys):
+    folder = builders.write(tmp_path / "base", SHAPES[shape]())
+    (tmp_path / "words.txt").write_text("\n".join(WORDS[:6]), encoding="utf-8")
+    (tmp_path / "et.txt").write_text("\n".join(builders.TEXT), encoding="utf-8")
+    run = ["extend", folder, "--special", *CONTENTS, "--include", tmp_path / "words.txt", "--eos", "</tool_1>"]
+    learn = ["--corpus", tmp_path / "et.txt", "--add", 40, "--character-coverage", 0]
+    learn = learn[: 4 if shape == "byte-level" else 6]
+    for more, out in (([], "listed"), (learn, "learned")):
+        assert cli.main([*map(str, [*run, *more]), "--out", str(tmp_path / out), "--json"]) == 0
+        data, base, new = json.loads(capsys.readouterr().out), tg.load(folder), tg.load(tmp_path / out)
+        assert data["special"] == {content: new.ids[content] for content in CONTENTS}
+        words = {word["token"] for word in data["included"] if word["token"]}
+        assert words <= new.ids.keys()
+        assert words
+        assert all(new.ids[string] == i for string, i in base.ids.items() if string in new.ids)
+        assert tg.check(new, base=base).passed
+
+
 def test_an_adaptation_without_text_repeats_from_its_record(tmp_path):
     checkpoint(tmp_path / "model")
     (tmp_path / "words.txt").write_text("ibuprofen\nCOX-2\n")

@@ -52,15 +52,13 @@ def include(
     """
     require_type("tokenizer", tokenizer, Tokenizer)
     listed: WordList | None = words if isinstance(words, WordList) else WordList(words)  # type: ignore[arg-type]
-    left: tuple[IncludedWord, ...] = ()
-    if added and listed:
-        found = split_words(tokenizer, listed)
-        tokenizer, listed, left = add_special(tokenizer, found.tokens), found.others, found.left_out
-    extension = include_words(tokenizer, listed, limits or Limits(), max_helpers=max_helpers)
-    for word in (*left, *extension.included):
+    found = split_words(tokenizer, listed) if added and listed else SplitWords([], listed, ())
+    extension = include_words(tokenizer, found.others, limits or Limits(), max_helpers=max_helpers)
+    for word in (*found.left_out, *extension.included):
         if word.token is None:
             logger.warning("%r is no token: %s", word.word, word.reason)
-    return extension.apply(tokenizer) if len(extension) or extension.merges else tokenizer
+    # Words first: in a vocabulary without merges, added tokens follow all others.
+    return add_special(extension.apply(tokenizer) if len(extension) or extension.merges else tokenizer, found.tokens)
 
 
 def include_words(

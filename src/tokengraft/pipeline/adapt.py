@@ -136,16 +136,17 @@ def estimate(
 def estimate_request(request: Request) -> Estimate:
     """The estimate for a request."""
     job = prepare(request)
-    base, weights, weights_bytes = job.base, job.weights, job.weights.bytes if job.weights else 0
-    listed = not job.sizes.learn
+    given, weights, weights_bytes = job.listed.tokenizer, job.weights, job.weights.bytes if job.weights else 0
+    is_short = job.listed.words is not None and not job.sizes.learn
+    unknown = ["rows of the words of --include are not part of the estimate"] if is_short else []
     return Estimate(
-        rows_before=weights.rows if weights else base.n_rows,
-        rows_after=weights.rows_after if weights else job.sizes.rows(base.n_rows, len(base.ids)),
+        rows_before=weights.rows if weights else job.original.n_rows,
+        rows_after=weights.rows_after if weights else job.sizes.rows(given.n_rows, len(given.ids)),
         text_bytes=job.text_bytes,
         weights_bytes=weights_bytes,
         parameters_added=weights.parameters_added if weights else 0,
         memory_bytes=_BASE_MEMORY + min(2 * job.text_bytes, job.options.count_options.memory),
         seconds=_BASE_SECONDS + job.text_bytes / _TEXT_RATE + weights_bytes / _WEIGHTS_RATE,
         removes_auto=job.sizes.covering,
-        warnings=(*job.warnings, *(["rows of words (--include) are not estimated"] if job.words and listed else [])),
+        warnings=(*job.warnings, *unknown),
     )

@@ -1,13 +1,13 @@
-"""`with_given`: the tokenizer of a request with its special tokens, from which everything else starts.
+"""`with_given`: a tokenizer with the special tokens of a request.
 
-So that pruning, learning and all checks compare with a tokenizer that has them, and keep them as they are.
+BPE starts from it, so that pruning, learning and all checks compare with a tokenizer that has them. The vocabularies of
+Unigram and WordPiece are lists, and special tokens follow them: there, they are added at the end.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-from tokengraft.checkpoint.ids import config_tokens
 from tokengraft.learn.include import WordList
 from tokengraft.learn.special import SpecialToken, add_special
 from tokengraft.learn.words import SplitWords, split_words
@@ -29,15 +29,17 @@ class Given(NamedTuple):
     warnings: tuple[str, ...] = ()
 
 
-def with_given(job: Request, base: Tokenizer) -> Given:
-    """The tokenizer with the special tokens of a request, and with words that only added tokens can be."""
+def with_given(job: Request, base: Tokenizer, keep: Collection[str]) -> Given:
+    """The tokenizer with the special tokens of a request, and with words that only added tokens can be.
+
+    ``keep`` are the tokens that the configs of the model name.
+    """
     options = job.options
     tokens, words, warnings = [*map(SpecialToken.of, options.special)], options.include, list[str]()
     if options.include_added and words is not None:
         found = split_words(base, words)
         tokens, words, warnings = [*tokens, *found.tokens], found.others, [*_split_warnings(found)]
-    used = config_tokens(base, job.source)
-    new = add_special(base, tokens, like=options.like, eos=options.eos, pad=options.pad, keep=used)
+    new = add_special(base, tokens, like=options.like, eos=options.eos, pad=options.pad, keep=keep)
     if job.step == "extend" and any(token.description for token in tokens):
         warnings.append(
             "descriptions of special tokens decide rows of a model, and only a tokenizer is written: pass --special to "

@@ -24,8 +24,8 @@ from tokengraft.counts.pretoken_counts import as_weight
 from tokengraft.errors import CheckpointError, CorpusError, OptionError, OutputError, require
 from tokengraft.formats.sources import is_tokenizer_file, load
 from tokengraft.learn.continued import require_extendable
-from tokengraft.learn.include import WordList
 from tokengraft.learn.limits import reference_of, require_max_share
+from tokengraft.learn.special import add_special
 from tokengraft.options.option import require_effect
 from tokengraft.options.table import options_of
 from tokengraft.output.atomic import require_distinct, require_new
@@ -61,11 +61,11 @@ class Prepared(Request):
     """A request after all checks, with what they found out. Nothing is read yet."""
 
     base: Tokenizer
-    """The tokenizer with special tokens that were given; otherwise the original one."""
+    """What is pruned and extended: of BPE, the tokenizer with the special tokens that were given."""
     original: Tokenizer
     """The tokenizer of the source."""
-    words: WordList | None
-    """The words that become tokens before any is learned."""
+    listed: Given
+    """The original tokenizer with special tokens, and the words that become tokens before any is learned."""
     protection: Protection
     """Tokens that are not pruned: those of the options, and those that configs and llama.cpp's converter need."""
     text_bytes: int
@@ -87,8 +87,13 @@ def prepare(job: Request) -> Prepared:
     choices_for(job.options.stacks)
     original = load(job.source)
     _require_options(job, original, weighted=adapts and has_weights(job.source))
-    base, words, given_warnings = with_given(job, original) if is_listed(job.options) else Given(original)
-    weights = _weights(job, original, base) if adapts else None
+    used, options = config_tokens(original, job.source), job.options
+    given = with_given(job, original, used) if is_listed(options) else Given(original, options.include)
+    base = given.tokenizer
+    if original.algorithm != "BPE":
+        eos, pad = (text if text in original.ids else None for text in (options.eos, options.pad))
+        base = add_special(original, (), eos=eos, pad=pad)
+    weights = _weights(job, original, given.tokenizer) if adapts else None
     if adapts:
         _require_output(job, weighted=weights is not None)
     for corpus in job.corpora.values():
@@ -98,11 +103,11 @@ def prepare(job: Request) -> Prepared:
     if asked:
         require_known(base)
     keep_hash = bool(asked or (asked is None and job.sizes.swap and converter_check(base).known))
-    protection, named = job.options.protection, config_tokens(base, job.source)
+    protection = job.options.protection
     fixed = _fixed_tokens(job, base, weights)
     protection = replace(
         protection,
-        tokens=[*protection.tokens, *named, *fixed, *(check_tokens(base) if keep_hash else ())],
+        tokens=[*protection.tokens, *used, *fixed, *(check_tokens(base) if keep_hash else ())],
         highest_id=job.edit.ids == "keep" if job.step == "prune" else protection.highest_id,
     )
     _require_vocabulary(job, base, protection)
@@ -115,12 +120,12 @@ def prepare(job: Request) -> Prepared:
         **request,
         base=base,
         original=original,
-        words=words,
+        listed=given,
         protection=protection,
         text_bytes=text_bytes,
         weights=weights,
         keep_hash=keep_hash,
-        warnings=(*given_warnings, *_warnings(job, base, weights)),
+        warnings=(*given.warnings, *_warnings(job, base, weights)),
     )
 
 

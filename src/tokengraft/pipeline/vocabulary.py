@@ -5,6 +5,7 @@ from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
+from tokengraft.checkpoint.ids import config_tokens
 from tokengraft.checkpoint.padding import model_rows, row_step
 from tokengraft.counts.count import reading_warnings
 from tokengraft.counts.pretoken_counts import PretokenCounts
@@ -20,6 +21,8 @@ from tokengraft.measure.sample_texts import ADDED, REMOVED, sample_changes, samp
 from tokengraft.measure.segments import Text
 from tokengraft.measure.sizes import expected, least_support, most_frequent_in, text_ratio
 from tokengraft.options.values import ALL, AUTO
+from tokengraft.pipeline.given import with_given
+from tokengraft.pipeline.options import is_listed
 from tokengraft.pipeline.prepare import Prepared
 from tokengraft.pipeline.request import shown_name
 from tokengraft.pipeline.result import Adaptation, TargetResult, Vocabulary
@@ -51,6 +54,9 @@ def new_vocabulary(job: Prepared, texts: Texts) -> Vocabulary:
     has_holes = len(made.tokenizer.ids) < made.tokenizer.n_rows
     if has_holes and choices_for(job.options.stacks).no_holes:
         made = replace(made, tokenizer=made.tokenizer.compact())
+    if job.base.algorithm != "BPE" and is_listed(job.options):
+        special = with_given(job, made.tokenizer, config_tokens(job.original, job.source)).tokenizer
+        made = replace(made, tokenizer=replace(special, starts=job.listed.tokenizer.starts))
     return replace(made, base=job.original, samples=sample_changes(job.base, made.tokenizer))
 
 
@@ -91,7 +97,7 @@ def _new_vocabulary(job: Prepared, texts: Texts) -> Vocabulary:
     pruned = order.apply(base) if order else base
     warnings: tuple[str, ...] = (f"no token is removed: {NONE_COVERED}",) if coverage and not order else ()
     made = Vocabulary(base, pruned, order, whole=whole, coverage=coverage, warnings=warnings)
-    if not sizes.add and job.words is None:
+    if not sizes.add and job.listed.words is None:
         if whole is not None and order is not None:
             made = replace(made, prune_curve=_curve(job, texts, whole, len(order)))
         return made if job.edit.ids == "keep" or sizes.listed else replace(made, tokenizer=pruned.compact())
@@ -166,9 +172,9 @@ def _learned(job: Prepared, texts: Texts, tokenizer: Tokenizer, n: int) -> Exten
     if not n:
         job.start("making the words of the list tokens")
         helpers = options.max_helpers
-        return include_words(tokenizer, job.words, options.limits, max_helpers=helpers, preserve=preserve)
+        return include_words(tokenizer, job.listed.words, options.limits, max_helpers=helpers, preserve=preserve)
     job.start(f"learning {n:,} tokens")
-    more: dict[str, Any] = {"preserve": preserve, "include": job.words, "progress": options.progress}
+    more: dict[str, Any] = {"preserve": preserve, "include": job.listed.words, "progress": options.progress}
     if job.edit.character_coverage is not None:
         more["character_coverage"] = job.edit.character_coverage
 
