@@ -238,7 +238,8 @@ TABLE = {
     "a merge that makes a token which no merge made before, where no token was learned": [
         document(lambda content: content["model"]["merges"].append(["q", "z"])),
     ],
-    "an added token that is gone, is new in some files only, or has other flags; a learned token listed as an added one": [
+    "an added token that is gone, is new in some files only, or has other flags; a learned token listed as an added "
+    "one": [
         in_json("tokenizer_config.json", lambda content: content["added_tokens_decoder"]["396"].update(lstrip=True)),
         listed_as_added("the"),
         document(lambda content: content["added_tokens"].append(builders.added(398, "<|new|>"))),

@@ -222,7 +222,8 @@ def _named(content: dict[str, Any], change: Change) -> dict[str, Any]:
         named = [change.renamed.get(text, one) for text, one in zip(texts, listed, strict=True)]
         content = content | {key: [*named, *(token for token in special if token not in named)]}
     ids = {f"{role}_id": change.ids[text] for role, text in change.roles.items() if f"{role}_id" in content}
-    return content | dict(change.roles) | ids
+    lists = {name: [i, *content[name]] for name, i in ids.items() if isinstance(content[name], list)}
+    return content | dict(change.roles) | ids | lists
 
 
 def _new_id(value: Any, change: Change, gone: Collection[int]) -> Any:

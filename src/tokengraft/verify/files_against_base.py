@@ -239,8 +239,9 @@ def _settings(tokenizer: Tokenizer, base: Tokenizer, expected: Mapping[str, byte
 
 def _names_new(tokenizer: Tokenizer, base: Tokenizer, name: str, value: Any) -> bool:
     """Whether a setting gives a new added token a role, as `add_special` does."""
-    new = {token.content for token in tokenizer.added if token.content not in base.ids}
-    return name in ("eos_token", "pad_token") and _value(name, value) in new
+    new = {token.content: token.id for token in tokenizer.added if token.content not in base.ids}
+    first = value[0] if isinstance(value, list) and value else _value(name, value)
+    return name.removesuffix("_id") in ("eos_token", "pad_token") and first in (*new, *new.values())
 
 
 def _loaded(files: Mapping[str, bytes]) -> dict[str, Any]:
