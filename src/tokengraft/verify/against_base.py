@@ -46,8 +46,8 @@ def specials(tokenizer: Tokenizer, base: Tokenizer) -> Finding:
     wrong += [f"{c!r}, a learned token of the base, is an added token now" for c in new if c in base.ids]
     if (reserved or new) and not wrong:
         told = [f"{len(new):,} are new, and found in all text"] * bool(new)
-        told += [f"{len(reserved):,} reserved ones were removed or renamed"] * bool(reserved)
-        return note("special tokens", f"{', '.join(told)}; all others are the same", [*map(repr, new), *reserved])
+        told += [f"{len(reserved):,} reserved ones were removed{' or renamed' * bool(new)}"] * bool(reserved)
+        return note("special tokens", f"{', '.join(told)}, all others are the same", [*map(repr, new), *reserved])
     return finding("special tokens", wrong, f"all {len(before):,} added tokens", "{n} were removed, added or changed")
 
 
