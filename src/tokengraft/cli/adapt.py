@@ -44,7 +44,7 @@ def add(commands: Commands) -> None:
         description="The complete pipeline: count the text, prune tokens that it rarely uses, learn new ones, check "
         "the result, measure it on held-out documents, and transplant the checkpoint. An interrupted run resumes when "
         "it is started again with the same options.",
-        first="--target --keep --test --swap --add --remove --include --special --preserve-keep --for --text-field --recipe --dry-run "
+        first="--target --keep --test --swap --add --remove --special --for --text-field --recipe --dry-run "
         "--out --force --json",
     )
     _add_model(command)

@@ -4,7 +4,7 @@ Rows that exist are used first: those of reserved tokens, which are renamed in a
 those after the highest, where most models have padding.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -149,15 +149,17 @@ def refusals(tokenizer: Tokenizer, tokens: Collection[SpecialToken]) -> dict[str
     They exist, or loaders would find them at different places: inside each other. A whole word is found by one library
     alone, which takes the longest.
     """
-    contents, added = [token.content for token in tokens], {token.content for token in tokenizer.added}
+    contents, added = {token.content for token in tokens}, {token.content for token in tokenizer.added}
     texts = {token_bytes(string, tokenizer.kind): string for string in tokenizer.ids if string not in added}
     visible, found = {text for text in added if text.strip()}, dict[str, OptionError]()
+    all_texts, in_added = _by_length(visible | contents), _by_length(visible)
+    given = _by_length(contents)
+    around = {inner: text for text in visible for inner in _inside(text, given)}
     for token in tokens:
         content, shown = token.content, f"the special token {token.content!r}"
         ordinary = texts.get(content.encode(), content if content in tokenizer.ids else None)
-        others = (*visible, *([] if token.single_word else contents))
-        inner = next((other for other in others if other in content and other != content), None)
-        outer = next((other for other in visible if content in other), None)
+        inner = next(_inside(content, in_added if token.single_word else all_texts), None)
+        outer = around.get(content)
         if content in added or ordinary is not None:
             what = "an added token" if content in added else "an ordinary token of the vocabulary"
             found[content] = OptionError(
@@ -183,11 +185,23 @@ def refusals(tokenizer: Tokenizer, tokens: Collection[SpecialToken]) -> dict[str
     return found
 
 
+def _by_length(texts: Collection[str]) -> dict[int, set[str]]:
+    return {length: {text for text in texts if len(text) == length} for length in sorted({*map(len, texts)})}
+
+
+def _inside(text: str, others: Mapping[int, set[str]]) -> Iterator[str]:
+    """The other texts, by their length, that a text contains. There may be tens of thousands."""
+    for length, known in others.items():
+        parts = (text[at : at + length] for at in range(len(text) - length + 1) if length < len(text))
+        yield from (part for part in parts if part in known)
+
+
 def _require_found(tokenizer: Tokenizer, tokens: Iterable[SpecialToken]) -> None:
     """Refuses a tokenizer that does not find a given token in text."""
     for token in tokens:
-        for text in (token.content, f"a {token.content} b", f"\n{token.content}\n"):
-            if tokenizer.encode(text).count(tokenizer.ids[token.content]) != 1:
+        texts = [token.content, f"a {token.content} b", f"\n{token.content}\n"]
+        for text, ids in zip(texts, tokenizer.encode_batch(texts), strict=True):
+            if ids.count(tokenizer.ids[token.content]) != 1:
                 raise UnsupportedTokenizerError(
                     f"the special token {token.content!r} is not found in {text!r}: the normalizer changes it, or "
                     "another token",
