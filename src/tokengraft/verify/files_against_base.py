@@ -19,6 +19,7 @@ from tokengraft.tokenizer.encodings import PATTERNS
 from tokengraft.tokenizer.piece_model import NORMAL
 from tokengraft.tokenizer.rewrite import Change, renumbered, rewrite_files
 from tokengraft.tokenizer.tokenizer import Tokenizer
+from tokengraft.verify.against_base import names_new
 from tokengraft.verify.finding import Finding, finding
 from tokengraft.verify.loaders import added_texts, sample_texts
 
@@ -218,8 +219,8 @@ def _settings(tokenizer: Tokenizer, base: Tokenizer, expected: Mapping[str, byte
             known = name in _DEFAULTS or (SETTINGS in base.files and severity(SETTINGS, name) == "fail")
             if known and not gone and _value(name, before.get(name)) != _value(name, after.get(name)):
                 decided |= {(file, name) for file in (SETTINGS, SPECIAL_MAP)}
-                decides = not _names_new(tokenizer, base, name, after.get(name))
-                yield Difference(f"{SETTINGS}: {name}", before.get(name), after.get(name), decides)
+                old, new = before.get(name), after.get(name)
+                yield Difference(f"{SETTINGS}: {name}", old, new, not names_new(tokenizer, base, name, new))
     if SPECIAL_MAP in tokenizer.files:
         before = _loaded(expected) | read_settings(expected, SPECIAL_MAP)
         after = read_settings(tokenizer.files, SPECIAL_MAP)
@@ -227,21 +228,14 @@ def _settings(tokenizer: Tokenizer, base: Tokenizer, expected: Mapping[str, byte
             known = severity(SPECIAL_MAP, name) == "fail" and (name in before or SETTINGS in base.files)
             if known and _value(name, before.get(name)) != _value(name, after[name]):
                 decided.add((SPECIAL_MAP, name))
-                decides = not _names_new(tokenizer, base, name, after[name])
-                yield Difference(f"{SPECIAL_MAP}: {name}", before.get(name, MISSING), after[name], decides)
+                old, new = before.get(name, MISSING), after[name]
+                yield Difference(f"{SPECIAL_MAP}: {name}", old, new, not names_new(tokenizer, base, name, new))
     for file in (SETTINGS, SPECIAL_MAP):
         if file in expected and file in tokenizer.files:
             before, after = read_settings(expected, file), read_settings(tokenizer.files, file)
             for name, values in _changed(before, after).items():
                 if (file, name) not in decided and severity(file, name) != "elsewhere":
                     yield from _changes(f"{file}: ", {name: values[0]}, {name: values[1]})
-
-
-def _names_new(tokenizer: Tokenizer, base: Tokenizer, name: str, value: Any) -> bool:
-    """Whether a setting gives a new added token a role, as `add_special` does."""
-    new = {token.content: token.id for token in tokenizer.added if token.content not in base.ids}
-    first = value[0] if isinstance(value, list) and value else _value(name, value)
-    return name.removesuffix("_id") in ("eos_token", "pad_token") and first in (*new, *new.values())
 
 
 def _loaded(files: Mapping[str, bytes]) -> dict[str, Any]:
