@@ -11,15 +11,16 @@ import tokengraft as tg
 
 PAGE = Path(__file__).parent / "api.md"
 GROUPS = {
-    "Steps": "load save convert inspect count extend prune prune_order plan transplant transplant_model check "
-    "check_serving evaluate compare report draft",
+    "Steps": "load save convert inspect count extend include add_special prune prune_order plan transplant "
+    "transplant_model check check_serving evaluate compare report draft",
     "The complete pipeline": "adapt pipeline.estimate Target AdaptOptions pipeline.Sizes Adaptation "
     "pipeline.TargetResult pipeline.Estimate",
     "Tokenizers": "Tokenizer tokenizer.Token tokenizer.AddedToken tokenizer.MergeStructure tokenizer.Inspection",
     "Text and counts": "ReadOptions CountOptions counts.HoldOut PretokenCounts distributed.BatchCounter "
     "distributed.sum_partials",
     "Extending": "Limits learn.Parity learn.WordList tokenizer.PieceRules Extension learn.LearnedMerge "
-    "learn.RefusedPair learn.IncludedWord learn.preserve_cost learn.PreserveCost learn.extend_naively",
+    "learn.RefusedPair learn.IncludedWord learn.include_words learn.SpecialToken learn.preserve_cost "
+    "learn.PreserveCost learn.extend_naively",
     "Pruning": "Protection PruneOrder pruning.Removal",
     "Checkpoints": "VocabPlan Transplant TransplantOptions pipeline.DraftVocabulary",
     "Checking and measuring": "Check verify.Finding Evaluation measure.Score measure.Comparison measure.curve "

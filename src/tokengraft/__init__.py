@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from tokengraft.learn.continued import extend
     from tokengraft.learn.extension import Extension
     from tokengraft.learn.limits import Limits
+    from tokengraft.learn.special import add_special
+    from tokengraft.learn.words import include
     from tokengraft.measure.compare import compare
     from tokengraft.measure.evaluate import Evaluation, evaluate
     from tokengraft.page.report import report
@@ -58,6 +60,7 @@ __all__ = [
     "VocabPlan",
     "__version__",
     "adapt",
+    "add_special",
     "blend",
     "check",
     "check_serving",
@@ -69,6 +72,7 @@ __all__ = [
     "draft",
     "evaluate",
     "extend",
+    "include",
     "inspect",
     "learn",
     "load",
@@ -103,6 +107,8 @@ _MODULE_OF = {
     "extend": "learn.continued",
     "Extension": "learn.extension",
     "Limits": "learn.limits",
+    "add_special": "learn.special",
+    "include": "learn.words",
     "compare": "measure.compare",
     "Evaluation": "measure.evaluate",
     "evaluate": "measure.evaluate",

@@ -117,7 +117,8 @@ def plan(old: Tokenizer, new: Tokenizer) -> VocabPlan:
     """The source of every embedding row of ``new`` among the rows of ``old``, for any two tokenizers.
 
     The row of a token that both have is copied. For a new token, the plan lists the tokens that the old model splits
-    its string into. The string is not normalized or pre-tokenized, because a token is not text.
+    its string into; for one of `add_special`, those of its description. The string is not normalized or pre-tokenized,
+    because a token is not text.
 
     Args:
         old: The old tokenizer.
@@ -142,7 +143,10 @@ def plan(old: Tokenizer, new: Tokenizer) -> VocabPlan:
     sources: list[Source] = [None] * new.n_rows
     for string, token_id in new.ids.items():
         source = known.get(string if same_spelling else token_bytes(string, new.kind))
-        sources[token_id] = _pieces(old, string, new.kind) if source is None else source
+        if source is None and string in new.starts:
+            sources[token_id] = tuple(old.ids[start] for start in new.starts[string] if start in old.ids)
+        else:
+            sources[token_id] = _pieces(old, string, new.kind) if source is None else source
     copied = {source for source in sources if isinstance(source, int)}
     removed = tuple(sorted(token_id for token_id in old.ids.values() if token_id not in copied))
     lengths = [0] * old.n_rows

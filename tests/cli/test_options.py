@@ -118,14 +118,18 @@ def test_with_counts_every_reading_option_is_refused_even_with_its_default(model
 
 
 def test_every_need_names_options_of_the_same_commands_or_a_fact():
-    facts = {"weights", "two tokenizers", "a random initialiser", "a tokenizer that is not byte-level"}
+    facts = {"weights", "two tokenizers", "a random initialiser", "a tokenizer that is not byte-level", "BPE"}
     for command in ("recipe", *{name for option in TABLE for name in option.commands.split()}):
         known = {option.flag for option in options_of(command)}
         for option in options_of(command):
             for need in filter(None, option.needs.split("; ")):
                 ways = need.split(" or ")
                 assert facts & {*ways} or known & {way.split()[0] for way in ways} or command == "count", option
-            assert {way.split()[0] for way in option.excludes.split("; ") if way} <= known | {"--balance", "--swap"}
+            assert {way.split()[0] for way in option.excludes.split("; ") if way} <= known | {
+                "--balance",
+                "--swap",
+                "--as-adapter",
+            }
 
 
 def test_every_field_of_the_table_is_one_of_the_options_of_an_adaptation():

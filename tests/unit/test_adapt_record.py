@@ -484,7 +484,8 @@ def test_several_texts_to_keep_are_measured_by_name_and_share_their_weight(place
 
 def test_tokens_that_were_pruned_and_learned_again_are_explained():
     summary = SimpleNamespace(added=15_967, removed=15_967, kept=112_033, moved=0)
-    result = SimpleNamespace(plan=SimpleNamespace(summary=summary), extension=range(16_000))
+    plan, nothing = SimpleNamespace(summary=summary), SimpleNamespace(added=(), ids={})
+    result = SimpleNamespace(plan=plan, extension=range(16_000), tokenizer=nothing, base=nothing)
     assert _tokens(result) == (
         "15,967 new, 15,967 removed, 112,033 kept; 16,000 learned, of which 33 had been pruned and got their ids back"
     )

@@ -201,6 +201,13 @@ def learned_again(folder):
     tg.save(swapped_tokens(folder), folder, force=True, verify=False)
 
 
+def given_token(**roles):
+    def change(folder):
+        tg.save(tg.add_special(tg.load(folder), ["<new>"], **roles), folder, force=True, verify=False)
+
+    return change
+
+
 def merge_that_never_applies(folder):
     """Lists `Ġth` and `e`, which never stand side by side: `Ġthe` is made of `Ġ` and `the`."""
     document(lambda content: content["model"]["merges"].append(["Ġth", "e"]))(folder)
@@ -231,7 +238,8 @@ TABLE = {
     "a merge that makes a token which no merge made before, where no token was learned": [
         document(lambda content: content["model"]["merges"].append(["q", "z"])),
     ],
-    "an added token that is gone, new, or has other flags; a learned token listed as an added one": [
+    "an added token that is gone, is new in some files only, or has other flags; a learned token listed as an added "
+    "one": [
         in_json("tokenizer_config.json", lambda content: content["added_tokens_decoder"]["396"].update(lstrip=True)),
         listed_as_added("the"),
         document(lambda content: content["added_tokens"].append(builders.added(398, "<|new|>"))),
@@ -288,6 +296,8 @@ TABLE = {
         in_json("tekken.json", lambda content: content["special_tokens"][1].update(is_control=False)),
         in_json("tekken.json", lambda content: content["special_tokens"][1].update(token_str="<end>")),
     ],
+    "a new added token that all files list, also as `eos_token` or `pad_token`; a reserved token that was removed or "
+    "renamed": [given_token(), given_token(eos="<new>", pad="<new>")],
     "ids that were renumbered in order, without holes": [renumbered],
     "tokens that were removed and learned again": [learned_again],
     "merges that never apply: more, fewer, or in other places": [merge_that_never_applies],

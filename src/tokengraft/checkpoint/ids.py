@@ -11,7 +11,7 @@ from typing import Any
 
 from tokengraft.errors import CheckpointError, option
 from tokengraft.output.json_file import read_settings, require_plain
-from tokengraft.tokenizer.added import SETTINGS, SPECIAL_MAP
+from tokengraft.tokenizer.added import SETTINGS, SPECIAL_MAP, loader_settings
 from tokengraft.tokenizer.rewrite import ID_FIELD
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.vocab_plan import VocabPlan
@@ -102,6 +102,37 @@ def config_tokens(tokenizer: Tokenizer, folder: str | os.PathLike[str]) -> list[
         found.update(tokenizer.strings[i] for _, i in id_fields(config) if i in tokenizer.strings)
         found.update(string for string in _token_strings(config) if string in tokenizer.ids)
     return sorted(found)
+
+
+def changed_roles(old: Tokenizer, new: Tokenizer) -> dict[str, int]:
+    """The ids of tokens that only the settings of the new tokenizer give a role: `eos_token_id`, `pad_token_id`."""
+    before, after = (loader_settings(tokenizer.files) for tokenizer in (old, new))
+    texts = {role: (_text(before.get(role)), _text(after.get(role))) for role in ("eos_token", "pad_token")}
+    return {f"{role}_id": new.ids[text] for role, (was, text) in texts.items() if text != was and text in new.ids}
+
+
+def _text(value: Any) -> Any:
+    return value.get("content") if isinstance(value, dict) else value
+
+
+def with_roles(config: dict[str, Any], roles: Mapping[str, int], file: str) -> dict[str, Any]:
+    """A config in which other tokens have a role. Other ids of a list, which end a text too, follow.
+
+    >>> with_roles({"eos_token_id": [2, 7]}, {"eos_token_id": 5, "pad_token_id": 6}, "config.json")
+    {'eos_token_id': [5, 2, 7], 'pad_token_id': 6}
+    """
+
+    def changed(part: dict[str, Any]) -> dict[str, Any]:
+        inner = {key: changed(value) for key, value in part.items() if isinstance(value, dict)}
+        found = {name: token_id for name, token_id in roles.items() if name in part}
+        lists = {
+            name: [i, *(j for j in part[name] if j != i)] for name, i in found.items() if isinstance(part[name], list)
+        }
+        return part | inner | found | lists
+
+    new, text = changed(config), config.get("text_config")
+    missing = roles.keys() - config.keys() - (text.keys() if isinstance(text, dict) else set())
+    return new | ({name: roles[name] for name in sorted(missing)} if file in (CONFIG, GENERATION) else {})
 
 
 def _token_strings(value: Any, key: str = "") -> Iterator[str]:

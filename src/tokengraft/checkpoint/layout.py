@@ -239,7 +239,7 @@ def find_vocabulary(checkpoint: Checkpoint, same_rows: SameRows | None = None) -
         )
     _refuse_strange_tables(checkpoint)
     found_by = f"the names of {known}" if known else f"their shapes: {architecture(config)} is not in the table"
-    vocabulary = _checked(checkpoint, vocabulary_tensors(checkpoint), found_by, same_rows or _same_bytes)
+    vocabulary = _checked(checkpoint, vocabulary_tensors(checkpoint), found_by, same_rows or same_bytes)
     listed = {tensor.info.name for tensor in vocabulary.tensors}
     others = ((tensor.name, tensor.shape) for tensor, _ in checkpoint.tensors if tensor.name not in listed)
     require_no_other_tables(others, vocabulary.rows, config)
@@ -408,7 +408,8 @@ def _checked(checkpoint: Checkpoint, tensors: list[VocabTensor], found_by: str, 
     return Vocabulary(ordered, rows, tied, found_by)
 
 
-def _same_bytes(first: VocabTensor, second: VocabTensor) -> bool:
+def same_bytes(first: VocabTensor, second: VocabTensor) -> bool:
+    """Whether two tables have the same bytes."""
     size = first.info.size
     with first.file.path.open("rb", buffering=0) as one, second.file.path.open("rb", buffering=0) as other:
         return size == second.info.size and equal_bytes(one, first.info.start, other, second.info.start, size)

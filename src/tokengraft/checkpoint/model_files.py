@@ -18,10 +18,12 @@ from tokengraft.checkpoint.ids import (
     GENERATION,
     GENERATION_FIELDS,
     Renumbering,
+    changed_roles,
     id_fields,
     parse_config,
     read_config,
     suppressing,
+    with_roles,
 )
 from tokengraft.checkpoint.layout import INDEX, OTHER_WEIGHTS, Checkpoint, Vocabulary
 from tokengraft.checkpoint.tensors import TensorFile
@@ -64,13 +66,15 @@ def model_files(
 ) -> ModelFiles:
     """The files of a new checkpoint without weights. The tokenizers are the old and the new one."""
     tokenizer = _tokenizer_files(*tokenizers, renumbering)
-    modules = module_files(source.folder)
+    modules, roles = module_files(source.folder), changed_roles(*tokenizers)
     require_no_vocabulary(source.folder, modules, vocabulary.rows)
     written, copied, left_out = dict(tokenizer.written), [*modules], [*tokenizer.left_out]
     for path in _entries(source):
         if path.name in CONFIGS:
             config, raw = read_config(path), path.read_bytes()
             changed = renumbering.config(config, path.name) if isinstance(config, dict) else config
+            if roles and isinstance(changed, dict):
+                changed = with_roles(changed, roles, path.name)
             written[path.name] = raw if changed == config else JsonStyle.of(raw).dump(changed)
         elif path.name == INDEX:
             written[path.name] = _index(source, vocabulary, renumbering.rows[1])

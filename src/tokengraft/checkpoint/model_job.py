@@ -31,7 +31,7 @@ from tokengraft.checkpoint.model_files import (
     written_before,
 )
 from tokengraft.checkpoint.other_tables import require_fixed_ids
-from tokengraft.checkpoint.padding import padded_rows, plan_of_rows
+from tokengraft.checkpoint.padding import padded_rows, plan_of_rows, repaired
 from tokengraft.checkpoint.result import Transplant, describe, write_report
 from tokengraft.checkpoint.rows import DEFAULT_HOLE_ROWS, init_name, require_untied, unused_rows
 from tokengraft.checkpoint.table import NewTables, TransplantOptions, initializer_range, write_weights
@@ -80,7 +80,11 @@ class ModelJob:
         old = load_folder(folder)
         new = new_tokenizer if isinstance(new_tokenizer, Tokenizer) else load(new_tokenizer)
         require_unbroken(new, old)
-        changes = plan_of_rows(plan(old, new), old, vocabulary.rows, model_configs(folder))
+        is_own = isinstance(new_tokenizer, str | os.PathLike) and Path(new_tokenizer).resolve() == folder.resolve()
+        if is_own and old.n_rows > vocabulary.rows:
+            changes = repaired(plan(old, new), old, vocabulary.rows)
+        else:
+            changes = plan_of_rows(plan(old, new), old, vocabulary.rows, model_configs(folder))
         if options.hole_rows == "keep" and old.n_rows > vocabulary.rows:
             raise OptionError(
                 "`hole_rows` is `keep`, and the model has no rows for some of its added tokens, which could get others",
@@ -104,7 +108,9 @@ class ModelJob:
         changed = {tensor.file.path.name for tensor in self.tables.vocabulary.tensors}
         copied = tuple(file.path.name for file in self.source.files if file.path.name not in changed)
         warnings = [*self._stale()]
-        if lacking := [token.content for token in self.old.added if token.id >= self.tables.vocabulary.rows]:
+        new = {self.new.strings[i] for i, source in enumerate(self.tables.plan.sources) if isinstance(source, tuple)}
+        added = [token for token in self.old.added if token.content not in new]  # a repair gives them rows
+        if lacking := [token.content for token in added if token.id >= self.tables.vocabulary.rows]:
             names = ", ".join(f"`{name}`" for name in lacking[:3])
             warning = f"the model has no row for {len(lacking):,} of its added tokens, and cannot use them: {names}"
             warnings.insert(0, warning)

@@ -9,8 +9,9 @@ from typing import Any, Literal, NamedTuple
 from tokengraft.checkpoint.ids import CONFIG, id_fields, read_config
 from tokengraft.checkpoint.layout import Checkpoint, find_vocabulary, has_weights, open_checkpoint
 from tokengraft.errors import CheckpointError, option, require, whole_number
+from tokengraft.tokenizer.kind import spell, token_bytes
 from tokengraft.tokenizer.tokenizer import Tokenizer
-from tokengraft.vocab_plan import VocabPlan
+from tokengraft.vocab_plan import VocabPlan, token_length
 
 PadMultiple = int | Literal["keep"]
 _ITEM_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
@@ -85,6 +86,19 @@ def plan_of_rows(changes: VocabPlan, old: Tokenizer, rows: int, configs: Mapping
         sources = sources[:rows]
     removed = tuple(token_id for token_id in changes.removed if token_id < rows)
     return replace(changes, rows_before=rows, sources=sources, removed=removed, lengths=changes.lengths[:rows])
+
+
+def repaired(changes: VocabPlan, old: Tokenizer, rows: int) -> VocabPlan:
+    """The plan that gives a model the rows that its own tokenizer needs, for a table with fewer ``rows``."""
+    sources, lengths = [*changes.sources], [*changes.lengths[:rows]]
+    for token_id in (token_id for token_id in old.ids.values() if token_id >= rows):
+        data = token_bytes(old.strings[token_id], old.kind)
+        pieces = old.core_model.encode(spell(data, old.kind) or old.strings[token_id], by_merges=True)
+        known = tuple(piece for piece in pieces if piece < rows)
+        sources[token_id] = known
+        for piece in known:
+            lengths[piece] = token_length(token_bytes(old.strings[piece], old.kind))
+    return replace(changes, rows_before=rows, sources=tuple(sources), lengths=tuple(lengths))
 
 
 class ModelRows(NamedTuple):

@@ -20,6 +20,7 @@ from tokengraft.cli.results import (
     sample_rows,
 )
 from tokengraft.cli.transplant import of_adapter
+from tokengraft.learn.special import given_rows
 from tokengraft.options.option import given_options
 from tokengraft.options.table import options_of
 from tokengraft.options.values import AUTO
@@ -43,7 +44,7 @@ def add(commands: Commands) -> None:
         description="The complete pipeline: count the text, prune tokens that it rarely uses, learn new ones, check "
         "the result, measure it on held-out documents, and transplant the checkpoint. An interrupted run resumes when "
         "it is started again with the same options.",
-        first="--target --keep --test --swap --add --remove --preserve-keep --for --text-field --recipe --dry-run "
+        first="--target --keep --test --swap --add --remove --special --for --text-field --recipe --dry-run "
         "--out --force --json",
     )
     _add_model(command)
@@ -58,7 +59,9 @@ def _add_model(command: argparse.ArgumentParser) -> None:
 def _run(command: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     if options.recipe:
         options = _with_recipe(command.prog, options)
-    missing = [name for name, value in (("MODEL", options.model), ("--target", options.target)) if not value]
+    listed = options.include or options.special or options.eos or options.pad
+    needed = (("MODEL", options.model), ("--target", options.target or listed))
+    missing = [name for name, value in needed if not value]
     if missing:
         command.error(f"required: {', '.join(missing)}; MODEL is before options that take several files")
     request = request_of("adapt", options.model, options)
@@ -99,10 +102,10 @@ def _with_recipe(prog: str, options: argparse.Namespace) -> argparse.Namespace:
 def _show_result(result: Adaptation, options: argparse.Namespace) -> None:
     """Prints the result to stdout, and warnings, notes and next steps to stderr."""
     print_result(options, result.as_dict(), _rows(result))
-    if not options.json:
+    if not options.json and result.scores.scores:
         _print_scores(result)
-        if result.prune_curve:
-            print_curve(result.prune_curve, len(result.order or ()))
+    if not options.json and result.prune_curve:
+        print_curve(result.prune_curve, len(result.order or ()))
     print_warnings(result.warnings)
     for note in result.scores.notes:
         say(f"note: {note}", options)
@@ -116,6 +119,7 @@ def _rows(result: Adaptation) -> Iterator[tuple[str, str]]:
     if result.covered:
         yield "size", result.covered
     yield "rows", _embedding_rows(result)
+    yield from given_rows(result.base, result.tokenizer, result.rows[0] if result.transplant else None)
     if saved := _saved(result):
         yield "saved", saved
     yield "checks", _checks(result.check)
@@ -142,7 +146,8 @@ def _tokens(result: Adaptation) -> str:
     """The numbers of tokens. A token that is learned again after it was pruned is not new."""
     summary = result.plan.summary
     numbers = f"{summary.added:,} new, {summary.removed:,} removed, {summary.kept + summary.moved:,} kept"
-    learned = len(result.extension) if result.extension else 0
+    given = [token for token in result.tokenizer.added if token.content not in result.base.ids]
+    learned = len(given) + (len(result.extension) if result.extension else 0)
     if learned == summary.added:
         return numbers
     back = f"of which {learned - summary.added:,} had been pruned and got their ids back"

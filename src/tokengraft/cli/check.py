@@ -20,6 +20,7 @@ from tokengraft.verify.against_base import preserved
 from tokengraft.verify.check import check
 from tokengraft.verify.draft import check_draft
 from tokengraft.verify.finding import Check, Finding
+from tokengraft.verify.model import model_damage
 from tokengraft.verify.serving.check_serving import check_serving
 from tokengraft.verify.transformers_loader import transformers_started
 
@@ -62,6 +63,11 @@ def _run(options: argparse.Namespace) -> int:
                 result = Check((*result.findings, _rare_scripts(new, base, text.left_out, text.scripts)))
         else:
             result = check(new, base)
+        damage = model_damage(options.source)
+        if options.stacks:
+            known = {"embedding rows", "special ids"}  # every stack has these
+            damage = tuple(each for each in damage if each.name not in known)
+        result = Check(result.findings + damage)
         if options.stacks:
             result = Check(result.findings + check_serving(options.source, *options.stacks, base=base).findings)
     return _show(result, options)

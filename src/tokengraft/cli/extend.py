@@ -18,7 +18,7 @@ def add(commands: Commands) -> None:
         help="learn new tokens by continuing BPE training",
         description="Learn new tokens by continuing BPE training on new text, so that every new token is reachable. "
         "Kept ids do not move. The written folder is loaded again with other libraries and compared.",
-        first="--counts --corpus --add --held-out --curve --scripts --preserve --include --balance --text-field "
+        first="--counts --corpus --add --held-out --curve --scripts --preserve --include --special --text-field "
         "--report --out --force --json",
     )
     add_source(command)

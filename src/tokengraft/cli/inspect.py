@@ -2,7 +2,11 @@
 
 import argparse
 import json
+import os
 from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
 
 from tokengraft.cli.display import print_table
 from tokengraft.cli.options import Commands, add_options, add_source
@@ -31,11 +35,16 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    inspection = inspect(load(options.source))
+    inspection, damage = inspect(load(options.source)), list[Any]()
+    if os.path.isfile(Path(options.source) / "config.json"):  # noqa: PTH113 - a name may be too long
+        from tokengraft.verify.model import model_damage  # a tokenizer alone does not need it
+
+        damage = [each for each in model_damage(options.source) if each.outcome != "pass"]
     if options.json:
-        print(json.dumps(inspection.as_dict(), ensure_ascii=False, indent=2))
+        found = {"model": [asdict(each) for each in damage]} if damage else {}
+        print(json.dumps(inspection.as_dict() | found, ensure_ascii=False, indent=2))
     else:
-        print_table(_described(inspection))
+        print_table([*_described(inspection), *(("warning", f"{each.name}: {each.detail}") for each in damage)])
     return 0
 
 

@@ -11,6 +11,7 @@ from tokengraft.cli.display import print_columns, print_note, print_result, prin
 from tokengraft.cli.options import say
 from tokengraft.learn.extension import Extension
 from tokengraft.learn.preserve import PreserveCost
+from tokengraft.learn.special import given_rows
 from tokengraft.measure.choose_size import SizeChoice
 from tokengraft.measure.prune_curve import PrunePoint
 from tokengraft.measure.sample_texts import MOST, NAMED, SampleChange
@@ -69,6 +70,7 @@ def _edit_data(result: Vocabulary, request: Request) -> dict[str, Any]:
         "loaded_by": verified.loaders if verified else [],
         "notes": verified.notes if verified else [],
         "warnings": result.warnings,
+        "special": {t.content: t.id for t in result.tokenizer.added if t.content not in result.base.ids},
     }
     if extension is not None:
         data |= {
@@ -117,13 +119,15 @@ def _edit_rows(result: Vocabulary, request: Request) -> Rows:
         yield "tokens", f"{len(order):,} removed by {order.method}, {len(new.tokens):,} kept"
         yield from removed_rows(removed_summary(base, (removal.id for removal in order.removals)), order.kept)
         yield "unreachable", f"{len(_unreachable(new) - _unreachable(base)):,} kept tokens became unreachable"
-    else:
+    elif request.edit.method not in (None, "continued"):
         added, never = _new(result), _new(result) & _unreachable(new)
         yield "added", f"{len(added):,} tokens by {request.edit.method}, a baseline for comparison"
         share = len(never) / max(len(added), 1)
         yield "unreachable", f"{len(never):,} of them ({share:.1%}) are never produced by merges"
     rows = rows_of(result, request)
     yield "embedding rows", f"{rows[0]:,} → {rows[1]:,}"
+    model = model_rows(request.source)
+    yield from given_rows(base, new, model.rows if model else None)
     if result.verified:
         yield "loaded back by", ", ".join(result.verified.loaders) + ": the same ids"
     if extension is not None:

@@ -5,6 +5,8 @@ from tokengraft.learn.include import WordList
 from tokengraft.learn.limits import Parity
 from tokengraft.learn.naive import extend_naively
 from tokengraft.learn.preserve import PreserveCost, preserve_cost
+from tokengraft.learn.special import SpecialToken
+from tokengraft.learn.words import include_words
 
 __all__ = [
     "IncludedWord",
@@ -12,7 +14,9 @@ __all__ = [
     "Parity",
     "PreserveCost",
     "RefusedPair",
+    "SpecialToken",
     "WordList",
     "extend_naively",
+    "include_words",
     "preserve_cost",
 ]

@@ -9,6 +9,8 @@ from tokengraft.tokenizer.tokenizer import Tokenizer
 _BEFORE = ("", "(", "\n", "a", "1", ".")
 """Text after which a literal word may be a whole pretoken."""
 _SHOWN = 6
+SPLIT = "the pre-tokenizer splits it into"
+"""How the reason begins for a word that merges cannot make one token."""
 
 
 class Form(NamedTuple):
@@ -77,4 +79,4 @@ def _form(tokenizer: Tokenizer, pieces: Sequence[str | int] | None, text: str) -
     shown = [part for part in (texts[0].removeprefix(" "), *texts[1:]) if part]
     more = ", …" if len(shown) > _SHOWN else ""
     split = ", ".join(f"`{part}`" for part in shown[:_SHOWN])
-    return Form(None, f"the pre-tokenizer splits it into {split}{more}", (text,))
+    return Form(None, f"{SPLIT} {split}{more}", (text,))

@@ -39,7 +39,7 @@ def extend_pieces(
             "pretoken",
             hint="use a tokenizer whose `pre_tokenizer` splits words, such as Metaspace with `split`; or only prune it",
         )
-    included = _included(tokenizer, words, limits) if words else ()
+    included = listed_forms(tokenizer, words, limits) if words else ()
     strings = list(dict.fromkeys(word.token for word in included if word.token and word.token not in tokenizer.ids))
     may_be_added = may_be_added_by(limits, preserve)
     missing = missing_characters(tokenizer, counts, character_coverage)
@@ -109,7 +109,7 @@ def extend_pieces(
     return replace(extension, merges=(*counted, *extension.merges[len(listed) :]))
 
 
-def _included(tokenizer: Tokenizer, words: WordList, limits: Limits) -> tuple[IncludedWord, ...]:
+def listed_forms(tokenizer: Tokenizer, words: WordList, limits: Limits) -> tuple[IncludedWord, ...]:
     """The forms of the words of a list; those that cannot become tokens with the reason."""
     refusal, forbidden, found = refusal_by(tokenizer, limits), frozenset(never_made(tokenizer)), list[IncludedWord]()
     for word in words.words:

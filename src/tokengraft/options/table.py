@@ -25,6 +25,7 @@ def _one_of(*choices: str) -> Kind:
 
 
 LEARNS = "--add or --swap"
+NEW_ROWS = "--add or --swap or --special or --include"
 READS = "--corpus or --held-out or --preserve or --parity-text or --target or --text"
 PRUNES = "--swap or --remove or --method"
 """`prune` always has a method."""
@@ -53,7 +54,7 @@ _SIZES = (
     _O("swap", "adapt", AUTO_N, "replace N tokens: prune N, learn N new ones, which take their ids; no shape changes. "
        f"`{AUTO}` chooses N: as many as the text supports and held-out documents gain from"),
     _O("add", "adapt", AUTO_N, f"learn N tokens; `{AUTO}` chooses N as for --swap", excludes="--swap"),
-    _O("add", "extend", AUTO_N, f"number of new tokens, or `{AUTO}` to choose it on --held-out", required=True),
+    _O("add", "extend", AUTO_N, f"number of new tokens, or `{AUTO}` to choose it on --held-out"),
     _O("remove", "adapt", AUTO_N, "prune N tokens; ids are renumbered without holes if fewer are added. "
        f"`{AUTO}`: as many as held-out documents can do without", excludes="--swap"),
     _O("remove", "prune", PRUNED, f"number of tokens to remove; `{AUTO}`: as many as --held-out can do without; "
@@ -106,8 +107,22 @@ _LEARNING = (
     _O("preserve_exactly", "adapt extend", FLAG, "preserve every word of the text to preserve, even if hardly any new "
        "token can be learned then", None, "preserve_exactly", "--preserve or --preserve-keep"),
     _O("include", "adapt extend", FILE, "words, one per line, that become tokens before any is learned, with and "
-       "without a leading space", None, "include.words", LEARNS),
+       "without a leading space; without --add, nothing else is learned, and no text is needed", None,
+       "include.words"),
     _O("include_exact", "recipe", FLAG, "take the lines of --include as they are", None, "include.exact", "--include"),
+    _O("include_added", "adapt extend", FLAG, "words of --include that the pre-tokenizer splits, such as COVID-19, "
+       "become added tokens, which are found whole before the text is split", None, "include_added", "--include"),
+    _O("max_helpers", "adapt extend", N, "without --add: at most N tokens that words of --include are merged from; "
+       "words that cost the most are left out", None, "max_helpers", "--include; BPE", "--add; --swap"),
+    _O("special", "adapt extend", Kind("TOKEN", action="extend"), "special tokens, or a file with one per line, each "
+       "with a description after a tab: its row begins as the mean of the description's rows. Reserved tokens are "
+       "renamed first, then rows of padding are used", None, "special"),
+    _O("like", "adapt", Kind("TOKEN"), "token whose row special tokens without a description begin as; by default the "
+       "mean of all rows", None, "like", "--special; weights"),
+    _O("eos", "adapt extend", Kind("TOKEN"), "token that ends a text from now on, in every config", None, "eos", "",
+       "--as-adapter"),
+    _O("pad", "adapt extend", Kind("TOKEN"), "token for padding from now on, in every config", None, "pad", "",
+       "--as-adapter"),
     _O("keep_llama_cpp_hash", "adapt extend", SWITCH, "the stock converter of llama.cpp recognises the result: its "
        "check text keeps its tokens and ids; by default for `adapt --swap`", None, "keep_llama_cpp_hash"),
     _O("balance", "adapt extend", _one_of("weights", "parity"), "several texts: add up their counts by weight, or "
@@ -149,10 +164,10 @@ _CHECKPOINT = (
     _O("for", "adapt", STACK, "serving stack that should be able to use the result: {choices}; may be repeated", None,
        "stacks"),
     _O("for", "check", STACK, "also check what a serving stack needs, with fixes: {choices}; may be repeated"),
-    _O("init", "adapt", INIT, "initialiser for new embedding rows", "fvt-rare", "init", f"{LEARNS}; weights"),
+    _O("init", "adapt", INIT, "initialiser for new embedding rows", "fvt-rare", "init", f"{NEW_ROWS}; weights"),
     _O("init", "transplant", INIT, "initialiser for new embedding rows", "fvt-rare; for an adapter: as its model"),
     _O("output_init", "recipe", INIT, "initialiser for new rows of an untied output; by default that of --init", None,
-       "output_init", f"{LEARNS}; weights"),
+       "output_init", f"{NEW_ROWS}; weights"),
     _O("output_init", "transplant", INIT, "initialiser for new rows of an untied output; by default that of --init"),
     _O("hole_rows", "transplant recipe", _one_of("keep", "zero", "lowest"), "rows whose ids have no token. lowest: a "
        "row that is never the most likely; zero: zeros; both with the ids suppressed in the generation config; keep: "
@@ -160,7 +175,7 @@ _CHECKPOINT = (
     _O("seed", "transplant recipe", Kind("N", int), "seed for random initialisers", 0, "seed",
        "a random initialiser"),
     _O("as_adapter", "adapt", FLAG, "write the tokenizer and a PEFT adapter with the new rows, not the model", None,
-       "as_adapter", "--swap; weights", "--for"),
+       "as_adapter", "--swap or --special or --include; weights", "--for"),
     _O("as_adapter", "transplant", FLAG, "write the tokenizer and a PEFT adapter with the new rows, not the model; the "
        "number of rows must stay the same"),
     _O("base", "transplant", Kind("TOKENIZER"), "for a GGUF file, an adapter or a draft: its old tokenizer; if it "

@@ -5,7 +5,7 @@ In a recipe, texts may also be given as a table of names and files.
 
 import os
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,6 +24,17 @@ def lines_of(path: Path | None, given_by: str) -> list[str]:
         return text.split("\n") if text else []  # `splitlines` would also end lines at U+2028 and others
     except (OSError, UnicodeDecodeError) as error:
         raise OptionError(f"cannot read `{path}`: {error}", hint=f"check {option(given_by)}") from error
+
+
+def special_texts(items: Iterable[str]) -> Iterator[str]:
+    """The special tokens of --special: each item is one, or a file with one per line."""
+    for item in items:
+        if os.path.isfile(item):  # noqa: PTH113 - a token may be too long for a name
+            yield from lines_of(Path(item), "special")
+            continue
+        message = f"there is no file `{item}`, and as a special token it would be found in text"
+        require(not item.endswith((".txt", ".tsv")), message, f"check the path of {option('special')}")
+        yield item
 
 
 def _exists(path: str) -> bool:

@@ -26,7 +26,7 @@ from tokengraft.verify.transformers_loader import transformers_started
 def adapt(
     source: Source,
     *,
-    target: Corpus | Mapping[str, Target | Corpus],
+    target: Corpus | Mapping[str, Target | Corpus] | None = None,
     out: str | os.PathLike[str],
     keep: Corpus | Mapping[str, Corpus] | None = None,
     swap: Size = 0,
@@ -43,7 +43,7 @@ def adapt(
     Args:
         source: A model folder with weights, or a tokenizer.
         target: The text to learn from, or several by name, each with a weight. The share of each target in the mix
-            depends on its weight, not on its size.
+            depends on its weight, not on its size. Not needed if ``options`` list all new tokens.
         out: The folder to write.
         keep: Text whose tokens should be kept, or several by name. All of them together have the same weight as all
             targets together. Without pruning, they are only used for evaluation.
@@ -117,7 +117,7 @@ class Estimate:
 def estimate(
     source: Source,
     *,
-    target: Corpus | Mapping[str, Target | Corpus],
+    target: Corpus | Mapping[str, Target | Corpus] | None = None,
     out: str | os.PathLike[str],
     keep: Corpus | Mapping[str, Corpus] | None = None,
     swap: Size = 0,
@@ -136,15 +136,17 @@ def estimate(
 def estimate_request(request: Request) -> Estimate:
     """The estimate for a request."""
     job = prepare(request)
-    base, weights, weights_bytes = job.base, job.weights, job.weights.bytes if job.weights else 0
+    given, weights, weights_bytes = job.listed.tokenizer, job.weights, job.weights.bytes if job.weights else 0
+    is_short = job.listed.words is not None and not job.sizes.learn
+    unknown = ["rows of the words of --include are not part of the estimate"] if is_short else []
     return Estimate(
-        rows_before=weights.rows if weights else base.n_rows,
-        rows_after=weights.rows_after if weights else job.sizes.rows(base.n_rows, len(base.ids)),
+        rows_before=weights.rows if weights else job.original.n_rows,
+        rows_after=weights.rows_after if weights else job.sizes.rows(given.n_rows, len(given.ids)),
         text_bytes=job.text_bytes,
         weights_bytes=weights_bytes,
         parameters_added=weights.parameters_added if weights else 0,
         memory_bytes=_BASE_MEMORY + min(2 * job.text_bytes, job.options.count_options.memory),
         seconds=_BASE_SECONDS + job.text_bytes / _TEXT_RATE + weights_bytes / _WEIGHTS_RATE,
         removes_auto=job.sizes.covering,
-        warnings=job.warnings,
+        warnings=(*job.warnings, *unknown),
     )

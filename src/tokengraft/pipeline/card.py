@@ -33,7 +33,7 @@ def _methods(job: Request, texts: Texts, result: Adaptation) -> Iterator[tuple[s
         return ", ".join(f"{code(name)} ({_size(n)})" for name, n in parts.items())
 
     if result.extension:
-        yield "learned", f"by continued training, from {sizes('target')}"
+        yield "learned", f"by continued training, from {sizes('target') or 'a list of words'}"
     if result.order:
         kept = f", with text to keep: {sizes('keep')}" if job.kept else ""
         yield "pruned", f"by {code(result.order.method)}{kept}"
@@ -42,6 +42,9 @@ def _methods(job: Request, texts: Texts, result: Adaptation) -> Iterator[tuple[s
 
 def _measured(result: Adaptation) -> Iterator[str]:
     scores = result.scores
+    if not scores.scores:
+        yield "Nothing: no text was given."
+        return
     heads, rows = scores.table(wide=False)
     sizes = [_size(scores[BASE, row[0]].bytes) for row in rows]
     yield table([*heads, "measured"], [[code(row[0]), *row[1:], size] for row, size in zip(rows, sizes, strict=True)])

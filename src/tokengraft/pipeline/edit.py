@@ -88,7 +88,7 @@ def _warnings(job: Prepared, texts: Texts, made: Vocabulary) -> Iterator[str]:
         yield from reading_warnings(text.totals)
     yield from made.warnings
     if made.extension is not None:
-        yield from end_warnings(made.tokenizer, job.base)
+        yield from end_warnings(made.tokenizer, job.original)
     if made.order is not None:
         yield from sample_warnings(made.samples, REMOVED.format("--corpus"))
         highest = job.base.n_rows - 1

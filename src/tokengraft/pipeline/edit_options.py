@@ -23,7 +23,10 @@ def require_edit(job: Request, base: Tokenizer) -> None:
     """Refuses texts, sizes and methods that do not go together."""
     options, edit, sizes = job.options, job.edit, job.sizes
     if job.step == "extend":
-        require(bool(job.targets), "no text to learn from was given", "pass --counts or --corpus")
+        message = "no text to learn from was given"
+        require(bool(job.targets) or sizes.listed, message, "pass --counts or --corpus, or --include without --add")
+        message = "text to learn from was given, and no number of tokens"
+        require(not (job.targets and sizes.listed), message, "pass --add N, or drop --counts and --corpus")
         naive = edit.method not in (None, "continued")
         require(not (naive and sizes.auto), f"--add {AUTO} is for continued training", "pass --add N")
         message = f"--add {AUTO} chooses the number of tokens on held-out text, and none was given"

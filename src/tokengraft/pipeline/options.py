@@ -15,6 +15,7 @@ from tokengraft.counts.threads import CountOptions, HoldOut
 from tokengraft.errors import OptionError, Progress, number, option, positive, seed, whole_number
 from tokengraft.learn.include import WordList
 from tokengraft.learn.limits import Limits
+from tokengraft.learn.special import SpecialToken
 from tokengraft.measure.choose_size import MAX_ADD, SizeOptions
 from tokengraft.pruning.coverage import require_coverage
 from tokengraft.pruning.removable import Protection
@@ -54,6 +55,8 @@ class Sizes:
     """``add`` or ``swap`` is the largest number of tokens to learn; the number is chosen on held-out text."""
     covering: bool = False
     """``remove`` is 1, the least; the number is chosen by the share of held-out text that keeps its tokens."""
+    listed: bool = False
+    """Only tokens that are listed are added: words and special tokens. No text is read."""
 
     def __post_init__(self) -> None:
         _require_alone(self.swap, self.add, self.remove)
@@ -65,7 +68,7 @@ class Sizes:
                 f"{option(negative)} is {sizes[negative]}; it must be at least 1",
                 hint=f"pass {option(negative, 1)} or more, or drop it",
             )
-        if not any(sizes.values()):
+        if not any(sizes.values()) and not self.listed:
             raise OptionError(
                 "no number of tokens was given: how many to replace, to add or to remove",
                 hint=f"pass {option('swap', 'auto')}, which chooses how many tokens to replace; or "
@@ -73,14 +76,18 @@ class Sizes:
             )
 
     @classmethod
-    def of(cls, add: Size, remove: Size, swap: Size, largest: int) -> "Sizes":
-        """The sizes that the arguments of `adapt` say. `auto` tokens to learn are at most ``largest``."""
+    def of(cls, add: Size, remove: Size, swap: Size, largest: int, *, listed: bool = False) -> "Sizes":
+        """The sizes that the arguments of `adapt` say. `auto` tokens to learn are at most ``largest``.
+
+        ``listed``: whether words or special tokens are given, which need no size.
+        """
         _require_alone(swap, add, remove)
         given = {"add": add, "swap": swap}
         numbers = {name: largest if n == "auto" else whole_number(name, n, "'auto'") for name, n in given.items()}
         covering = remove == "auto"
         least = 1 if covering else whole_number("remove", remove, "'auto'")
-        return cls(**numbers, remove=least, auto="auto" in given.values(), covering=covering)
+        alone = listed and not (swap or add or remove)
+        return cls(**numbers, remove=least, auto="auto" in given.values(), covering=covering, listed=alone)
 
     def chosen(self, n: int) -> "Sizes":
         """The sizes with the number of tokens to learn that was chosen."""
@@ -153,7 +160,19 @@ class AdaptOptions:
     preserved if they have less than 1 % of the letters of the text, and a result is refused that has less than a tenth
     of the gain that is possible without preserved text."""
     include: WordList | None = None
-    """Words that become tokens before any is learned."""
+    """Words that become tokens before any is learned. Without a size, nothing else is learned."""
+    include_added: bool = False
+    """Words that the pre-tokenizer splits become added tokens."""
+    max_helpers: int | None = None
+    """Without a size: the most tokens that words are merged from. Words that cost the most are left out."""
+    special: tuple[str, ...] = ()
+    """Special tokens, each with an optional description after a tab, as for `add_special`."""
+    like: str | None = None
+    """The token whose row special tokens without a description begin as."""
+    eos: str | None = None
+    """The token that ends a text from now on."""
+    pad: str | None = None
+    """The token for padding from now on."""
     balance: Balance = "weights"
     """Several targets: add them up by weight, or learn every next token for the one with the smallest gain."""
     parity_text: Mapping[str, Corpus] | None = None
@@ -198,11 +217,18 @@ class AdaptOptions:
     def __post_init__(self) -> None:
         require_fields(self)
         set_fields(self, positive, "max_add")
-        set_fields(self, frozen_strings, "stacks")
+        set_fields(self, frozen_strings, "stacks", "special")
         set_fields(self, number, "max_share")
         set_fields(self, require_coverage, "keep_coverage")
         set_fields(self, seed, "seed")
+        for token in self.special:
+            SpecialToken.of(token)
         _ = row_options(self)  # refuses initialisers that do not exist
+
+
+def is_listed(options: AdaptOptions) -> bool:
+    """Whether tokens or roles are given that need no text."""
+    return bool(options.include or options.special or options.eos or options.pad)
 
 
 def row_options(options: AdaptOptions, pad_multiple: int | None = None) -> TransplantOptions:

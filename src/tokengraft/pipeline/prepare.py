@@ -25,11 +25,13 @@ from tokengraft.errors import CheckpointError, CorpusError, OptionError, OutputE
 from tokengraft.formats.sources import is_tokenizer_file, load
 from tokengraft.learn.continued import require_extendable
 from tokengraft.learn.limits import reference_of, require_max_share
+from tokengraft.learn.special import add_special
 from tokengraft.options.option import require_effect
 from tokengraft.options.table import options_of
 from tokengraft.output.atomic import require_distinct, require_new
 from tokengraft.pipeline.edit_options import require_edit, shared_texts
-from tokengraft.pipeline.options import KEEP, Balance, shares
+from tokengraft.pipeline.given import Given, with_given
+from tokengraft.pipeline.options import KEEP, Balance, is_listed, shares
 from tokengraft.pipeline.request import Request, read_once
 from tokengraft.pruning.removable import Protection, removable_tokens
 from tokengraft.tokenizer.edit import free_ids
@@ -59,6 +61,11 @@ class Prepared(Request):
     """A request after all checks, with what they found out. Nothing is read yet."""
 
     base: Tokenizer
+    """What is pruned and extended: of BPE, the tokenizer with the special tokens that were given."""
+    original: Tokenizer
+    """The tokenizer of the source."""
+    listed: Given
+    """The original tokenizer with special tokens, and the words that become tokens before any is learned."""
     protection: Protection
     """Tokens that are not pruned: those of the options, and those that configs and llama.cpp's converter need."""
     text_bytes: int
@@ -78,9 +85,15 @@ def prepare(job: Request) -> Prepared:
     else:
         _require_output(job, weighted=False)
     choices_for(job.options.stacks)
-    base = load(job.source)
-    weights = _weights(job, base) if adapts else None
-    _require_options(job, base, weighted=weights is not None)
+    original = load(job.source)
+    _require_options(job, original, weighted=adapts and has_weights(job.source))
+    used, options = config_tokens(original, job.source), job.options
+    given = with_given(job, original, used) if is_listed(options) else Given(original, options.include)
+    base = given.tokenizer
+    if original.algorithm != "BPE":
+        eos, pad = (text if text in original.ids else None for text in (options.eos, options.pad))
+        base = add_special(original, (), eos=eos, pad=pad)
+    weights = _weights(job, original, given.tokenizer) if adapts else None
     if adapts:
         _require_output(job, weighted=weights is not None)
     for corpus in job.corpora.values():
@@ -90,11 +103,11 @@ def prepare(job: Request) -> Prepared:
     if asked:
         require_known(base)
     keep_hash = bool(asked or (asked is None and job.sizes.swap and converter_check(base).known))
-    protection, named = job.options.protection, config_tokens(base, job.source)
+    protection = job.options.protection
     fixed = _fixed_tokens(job, base, weights)
     protection = replace(
         protection,
-        tokens=[*protection.tokens, *named, *fixed, *(check_tokens(base) if keep_hash else ())],
+        tokens=[*protection.tokens, *used, *fixed, *(check_tokens(base) if keep_hash else ())],
         highest_id=job.edit.ids == "keep" if job.step == "prune" else protection.highest_id,
     )
     _require_vocabulary(job, base, protection)
@@ -106,16 +119,23 @@ def prepare(job: Request) -> Prepared:
     return Prepared(
         **request,
         base=base,
+        original=original,
+        listed=given,
         protection=protection,
         text_bytes=text_bytes,
         weights=weights,
         keep_hash=keep_hash,
-        warnings=tuple(_warnings(job, base, weights)),
+        warnings=(*given.warnings, *_warnings(job, base, weights)),
     )
 
 
 def _require_targets(job: Request) -> None:
-    require(bool(job.targets), "no target was given; at least one is needed", f"pass {option('target')} FILES")
+    if job.sizes.listed:
+        kept = f"{option('target')} or {option('keep')}" if job.targets or job.kept else ""
+        message = f"{kept} has no effect: no number of tokens to learn was given, only listed tokens"
+        require(not kept, message, f"pass {option('add', 'N')} too, or drop {kept}")
+    else:
+        require(bool(job.targets), "no target was given; at least one is needed", f"pass {option('target')} FILES")
     require(
         KEEP not in job.targets,
         f"a target is called {KEEP!r}, which is reserved for the text to keep",
@@ -130,7 +150,8 @@ def _require_targets(job: Request) -> None:
     for name in job.kept:
         message = f"a target and a text to keep are called {name!r}"
         require(name not in job.targets, message, "give each a different name: NAME=FILES")
-    shares({name: target.weight for name, target in job.targets.items()})
+    if job.targets:
+        shares({name: target.weight for name, target in job.targets.items()})
 
 
 def _require_options(job: Request, base: Tokenizer, *, weighted: bool) -> None:
@@ -140,6 +161,7 @@ def _require_options(job: Request, base: Tokenizer, *, weighted: bool) -> None:
         "weights": weighted,
         "a random initialiser": any(one == "random" or callable(one) for one in (options.init, options.output_init)),
         "a tokenizer that is not byte-level": base.kind != "byte-level",
+        "BPE": base.algorithm == "BPE",
     }
     known = options_of("recipe" if job.step == "adapt" else job.step)
     require_effect(known, job.given, [name for name, holds in facts.items() if holds])
@@ -191,7 +213,8 @@ def _require_output(job: Request, *, weighted: bool) -> None:
 
 
 def _input_paths(job: Request) -> Iterator[Path]:
-    lists = (job.given.get(name) for name in ("protect", "deny", "include"))
+    lists = [job.given.get(name) for name in ("protect", "deny", "include")]
+    lists += [Path(one) for one in job.given.get("special", ()) if os.path.isfile(one)]  # noqa: PTH113
     order = job.edit.order if job.edit.reads_order else None
     given = [job.source, order, *(path for path in lists if isinstance(path, Path))]
     yield from (Path(path) for path in given if path is not None and Path(path).exists())
@@ -232,7 +255,7 @@ def _require_text(job: Request) -> int:
     return total
 
 
-def _weights(job: Request, base: Tokenizer) -> Weights | None:
+def _weights(job: Request, original: Tokenizer, base: Tokenizer) -> Weights | None:
     """The sizes of the source's checkpoint, after refusing one that `transplant` would refuse."""
     if not has_weights(job.source):
         return None
@@ -247,7 +270,7 @@ def _weights(job: Request, base: Tokenizer) -> Weights | None:
         as_adapter=job.options.as_adapter,
         options=TransplantOptions(output_init=job.options.output_init and DEFAULT),
     )
-    before, after = base.n_rows, job.sizes.rows(base.n_rows, len(base.ids))
+    before, after = original.n_rows, job.sizes.rows(base.n_rows, len(base.ids))
     rows = padded_rows(before, after, current.rows_before, choices_for(job.options.stacks).pad_multiple or "keep")
     growth = rows - current.rows_before
     # A tied output counts once, also in a checkpoint that has it.

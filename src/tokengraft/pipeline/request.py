@@ -17,15 +17,23 @@ from tokengraft.corpus.open import STDIN, Corpus, open_corpus
 from tokengraft.corpus.options import ReadOptions
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.counts.threads import CountOptions
-from tokengraft.errors import positive, require_type
+from tokengraft.errors import positive, require, require_type
 from tokengraft.learn.include import WordList
 from tokengraft.learn.limits import Limits
 from tokengraft.measure.choose_size import SizeOptions
 from tokengraft.options.option import Given
 from tokengraft.options.table import options_of
-from tokengraft.options.texts import kept_texts, lines_of, named_texts, one_text, texts_by_name, weighted_texts
+from tokengraft.options.texts import (
+    kept_texts,
+    lines_of,
+    named_texts,
+    one_text,
+    special_texts,
+    texts_by_name,
+    weighted_texts,
+)
 from tokengraft.options.values import ALL, AUTO
-from tokengraft.pipeline.options import KEEP, AdaptOptions, Role, Size, Sizes, Source, Target
+from tokengraft.pipeline.options import KEEP, AdaptOptions, Role, Size, Sizes, Source, Target, is_listed
 from tokengraft.progress import logger, stages
 from tokengraft.pruning.removable import Protection
 
@@ -150,7 +158,7 @@ def _field(value: Any, name: str) -> Any:
     return getattr(value, name, None)
 
 
-INLINE = ("deny", "protect", "include")
+INLINE = ("deny", "protect", "include", "special")
 """Options whose value is a file with one text per line, or, in a recipe, the texts themselves."""
 _PARTS: dict[str, Callable[..., Any]] = {
     "read_options": ReadOptions,
@@ -171,7 +179,9 @@ def options_from(given: Given, step: Step = "adapt") -> AdaptOptions:
         if option.name not in given or not option.field:
             continue
         value = given[option.name]
-        if option.name in INLINE and isinstance(value, str | os.PathLike):
+        if option.name == "special":
+            value = tuple(special_texts([value] if isinstance(value, str) else value))
+        elif option.name in INLINE and isinstance(value, str | os.PathLike):
             value = lines_of(Path(value), option.name)
         elif option.name == "parity_text" and not isinstance(value, Mapping):
             value = named_texts(value, option.name)
@@ -194,7 +204,7 @@ def request_from(step: Step, source: Source, given: Given) -> Request:
         if "test" in given:
             options = replace(options, test=texts_by_name(given["test"], "test"))
         add, remove, swap = (given.get(name, 0) for name in ("add", "remove", "swap"))
-        sizes = Sizes.of(add, remove, swap, largest=options.max_add)
+        sizes = Sizes.of(add, remove, swap, largest=options.max_add, listed=is_listed(options))
         return Request(source, targets, kept, Path(given["out"]), sizes, options, named=given)
     edit = Edit(**{one.name: given[one.name] for one in fields(Edit) if one.name in given and one.name != "held_out"})
     if held_out := given.get("held_out"):
@@ -207,7 +217,10 @@ def request_from(step: Step, source: Source, given: Given) -> Request:
         targets = {"text": Target(texts)} if texts else {}
     add, remove = given.get("add", 0), given.get("remove", ALL)
     if step == "extend":
-        sizes = Sizes.of(add, 0, 0, largest=options.max_add)
+        listed = is_listed(options)
+        message, hint = "no tokens were asked for", "pass --add N, --include FILE or --special TOKEN"
+        require(bool(add) or listed, message, hint)
+        sizes = Sizes.of(add, 0, 0, largest=options.max_add, listed=listed)
     else:  # a whole order has as many tokens as it has
         if isinstance(remove, int):
             positive("remove", remove)
@@ -223,7 +236,7 @@ def work_folder(out: Path) -> Path:
 
 def new_request(
     source: Source,
-    target: Corpus | Mapping[str, Target | Corpus],
+    target: Corpus | Mapping[str, Target | Corpus] | None,
     keep: Corpus | Mapping[str, Corpus] | None,
     out: str | os.PathLike[str],
     sizes: tuple[Size, Size, Size],
@@ -233,10 +246,12 @@ def new_request(
     require_type("source", source, str, os.PathLike)
     require_type("options", options, AdaptOptions, NoneType)
     options = options or AdaptOptions()
-    named = target if isinstance(target, Mapping) else {"target": target}
+    named = target if isinstance(target, Mapping) else {} if target is None else {"target": target}
     targets = {name: item if isinstance(item, Target) else Target(item) for name, item in named.items()}
     kept = keep if isinstance(keep, Mapping) else {} if keep is None else {KEEP: keep}
-    return Request(source, targets, kept, Path(out), Sizes.of(*sizes, largest=options.max_add), options)
+    return Request(
+        source, targets, kept, Path(out), Sizes.of(*sizes, largest=options.max_add, listed=is_listed(options)), options
+    )
 
 
 def _sorted(corpus: Corpus) -> Corpus:

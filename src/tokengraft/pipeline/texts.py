@@ -124,7 +124,7 @@ class Texts:
     def support(self) -> PretokenCounts:
         """The text in which occurrences of new tokens are counted. The mix is multiplied by weights."""
         first, *others = self.targets.values()
-        return sum(others, first)
+        return sum(others, first)  # only if there is a target
 
     def n_documents(self, name: str) -> int:
         """Documents of a counted text, held-out ones included."""
@@ -149,7 +149,7 @@ class Texts:
 
 def texts_of(job: Prepared, parts: Mapping[str, HeldOutCounts], tests: Mapping[str, Text | PretokenCounts]) -> Texts:
     """The mix of the targets, the mix of the targets with the text to keep, which has half of the weight, and more."""
-    by_share = shares({name: target.weight for name, target in job.targets.items()})
+    by_share = shares({name: target.weight for name, target in job.targets.items()}) if job.targets else {}
     learn = [(parts[name].counts, share) for name, share in by_share.items()]
     keep = [(parts[name].counts, Fraction(1, len(job.kept))) for name in job.kept]
     targets = {name: parts[name].counts for name in job.targets}
@@ -158,8 +158,8 @@ def texts_of(job: Prepared, parts: Mapping[str, HeldOutCounts], tests: Mapping[s
         tests=tests,
         targets=targets,
         held_out={name: Text(name, part.held_out) for name, part in parts.items()},
-        learn=mix(learn),
-        keep=mix([*learn, *keep]),
+        learn=mix(learn) if learn else None,
+        keep=mix([*learn, *keep]) if learn else None,
         parity=_parity(job, targets) if job.options.balance == "parity" else None,
         preserve=_preserve(job, targets, parts),
     )

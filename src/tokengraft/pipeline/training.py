@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
+from fractions import Fraction
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -41,7 +42,8 @@ def training_file(result: Adaptation, transplant: Transplant, texts: Texts, trai
     for part in counts.values():
         seen.update(part.tokens(result.tokenizer))
     frequency = [seen[token_id] for token_id in new]
-    trained = expected(frequency, text_ratio(texts.support, training_text))
+    ratio = text_ratio(texts.support, training_text) if texts.targets else Fraction(1)
+    trained = expected(frequency, ratio)
     task = {"task_type": "CAUSAL_LM"} if is_causal(result) else {}
     settings = {
         "versions": _versions(),

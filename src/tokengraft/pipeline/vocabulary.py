@@ -5,6 +5,7 @@ from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
+from tokengraft.checkpoint.ids import config_tokens
 from tokengraft.checkpoint.padding import model_rows, row_step
 from tokengraft.counts.count import reading_warnings
 from tokengraft.counts.pretoken_counts import PretokenCounts
@@ -12,6 +13,7 @@ from tokengraft.errors import CorpusError, OptionError, TokengraftError, option
 from tokengraft.learn.continued import extend
 from tokengraft.learn.extension import Extension
 from tokengraft.learn.preserve import Preserved, cost_of, is_restricted, lost_gain, trained_freely
+from tokengraft.learn.words import include_words
 from tokengraft.measure.choose_size import SizeChoice, choose_size, rare_warning
 from tokengraft.measure.evaluate import Evaluation, evaluate
 from tokengraft.measure.prune_curve import PrunePoint, prune_curve
@@ -19,6 +21,8 @@ from tokengraft.measure.sample_texts import ADDED, REMOVED, sample_changes, samp
 from tokengraft.measure.segments import Text
 from tokengraft.measure.sizes import expected, least_support, most_frequent_in, text_ratio
 from tokengraft.options.values import ALL, AUTO
+from tokengraft.pipeline.given import with_given
+from tokengraft.pipeline.options import is_listed
 from tokengraft.pipeline.prepare import Prepared
 from tokengraft.pipeline.request import shown_name
 from tokengraft.pipeline.result import Adaptation, TargetResult, Vocabulary
@@ -50,7 +54,10 @@ def new_vocabulary(job: Prepared, texts: Texts) -> Vocabulary:
     has_holes = len(made.tokenizer.ids) < made.tokenizer.n_rows
     if has_holes and choices_for(job.options.stacks).no_holes:
         made = replace(made, tokenizer=made.tokenizer.compact())
-    return replace(made, samples=sample_changes(job.base, made.tokenizer))
+    if job.base.algorithm != "BPE" and is_listed(job.options):
+        special = with_given(job, made.tokenizer, config_tokens(job.original, job.source)).tokenizer
+        made = replace(made, tokenizer=replace(special, starts=job.listed.tokenizer.starts))
+    return replace(made, base=job.original, samples=sample_changes(job.base, made.tokenizer))
 
 
 def _with_cost(job: Prepared, texts: Texts, made: Vocabulary) -> Vocabulary:
@@ -90,12 +97,12 @@ def _new_vocabulary(job: Prepared, texts: Texts) -> Vocabulary:
     pruned = order.apply(base) if order else base
     warnings: tuple[str, ...] = (f"no token is removed: {NONE_COVERED}",) if coverage and not order else ()
     made = Vocabulary(base, pruned, order, whole=whole, coverage=coverage, warnings=warnings)
-    if not sizes.add:
+    if not sizes.add and job.listed.words is None:
         if whole is not None and order is not None:
             made = replace(made, prune_curve=_curve(job, texts, whole, len(order)))
-        return made if job.edit.ids == "keep" else replace(made, tokenizer=pruned.compact())
+        return made if job.edit.ids == "keep" or sizes.listed else replace(made, tokenizer=pruned.compact())
     extension = first[: sizes.add] if first and not order else _learned(job, texts, pruned, sizes.add)
-    new = extension.apply(pruned)
+    new = extension.apply(pruned) if extension.merges or len(extension) else pruned
     if job.step == "adapt" and len(extension) < extension.asked:
         warnings = (*warnings, extension.stopped)
     closed = new.compact() if len(extension) < len(order or ()) else new
@@ -161,9 +168,13 @@ def _order(job: Prepared, texts: Texts) -> PruneOrder:
 
 def _learned(job: Prepared, texts: Texts, tokenizer: Tokenizer, n: int) -> Extension:
     """The extension by n tokens: by parity, or from the mix."""
-    job.start(f"learning {n:,} tokens")
     options, preserve = job.options, texts.preserve.counts if texts.preserve else None
-    more: dict[str, Any] = {"preserve": preserve, "include": options.include, "progress": options.progress}
+    if not n:
+        job.start("making the words of the list tokens")
+        helpers = options.max_helpers
+        return include_words(tokenizer, job.listed.words, options.limits, max_helpers=helpers, preserve=preserve)
+    job.start(f"learning {n:,} tokens")
+    more: dict[str, Any] = {"preserve": preserve, "include": job.listed.words, "progress": options.progress}
     if job.edit.character_coverage is not None:
         more["character_coverage"] = job.edit.character_coverage
 
@@ -189,7 +200,7 @@ def _choice(job: Prepared, texts: Texts, base: Tokenizer, extension: Extension) 
 
 def _rare(job: Prepared, texts: Texts, made: Vocabulary) -> Iterator[str]:
     """A warning if a size that was given leaves many new tokens rare, with the size that `auto` would choose."""
-    if made.extension is None or made.choice is not None:
+    if made.extension is None or made.choice is not None or not texts.targets:
         return
     training_text, extension = job.options.size.training_text, made.extension
     ratio = text_ratio(texts.support, training_text)
@@ -279,7 +290,8 @@ def measured(job: Prepared, texts: Texts, vocabulary: Vocabulary) -> Adaptation:
     checked.raise_for_failures()
     job.start("measuring held-out text")
     # Iterators: strings of a list may be taken for paths.
-    evaluation = evaluate({"base": base, "new": new}, {name: iter(part.held_out) for name, part in parts.items()})
+    held_out = {name: iter(part.held_out) for name, part in parts.items()}
+    evaluation = evaluate({"base": base, "new": new}, held_out) if held_out else Evaluation(())
     if texts.tests:
         job.start("measuring test text")
     test = evaluate({"base": base, "new": new}, texts.tests) if texts.tests else None
@@ -288,7 +300,7 @@ def measured(job: Prepared, texts: Texts, vocabulary: Vocabulary) -> Adaptation:
     made = {each.name: getattr(vocabulary, each.name) for each in fields(Vocabulary) if each.name != "warnings"}
     return Adaptation(
         **made,
-        plan=plan(base, new),
+        plan=plan(job.original, new),
         check=checked,
         evaluation=evaluation,
         test=test,
@@ -299,8 +311,8 @@ def measured(job: Prepared, texts: Texts, vocabulary: Vocabulary) -> Adaptation:
             *job.warnings,
             *read,
             *vocabulary.warnings,
-            *_lost(base, new, checked),
-            *end_warnings(new, base),
+            *_lost(job.original, new, checked),
+            *end_warnings(new, job.original),
             *sample_warnings(vocabulary.samples, REMOVED.format("--keep") if vocabulary.order else ADDED),
             *_kept_small(texts, kept_cost),
             *_small(evaluation, tests=bool(test)),

@@ -56,7 +56,7 @@ def write_result(job: Prepared, texts: Texts, result: Adaptation) -> Adaptation:
         folder_files(result.tokenizer) | files,
         job.out,
         replaceable=replaceable(job.out, weighted=False) if options.force else None,
-        check=lambda folder: verify_folder(folder, result.tokenizer, base=result.base).raise_for_failures(),
+        check=lambda folder: verify_folder(folder, result.tokenizer, base=job.base).raise_for_failures(),
     )
     return _with_serving(job, result)
 
@@ -74,14 +74,14 @@ def adaptation_content(job: Prepared, texts: Texts, result: Adaptation) -> Conte
     """What the report of an adaptation shows."""
     extension, record = result.extension, dict(result.request)
     return Content(
-        title=f"{Path(job.source).resolve().name}, adapted to {', '.join(result.targets)}",
+        title=f"{Path(job.source).resolve().name}, adapted to {', '.join(result.targets) or 'listed tokens'}",
         base=result.base,
         new=result.tokenizer,
         plan=result.plan,
         texts=tuple(_report_texts(job, texts)),
         evaluation=result.scores,
         check=result.check,
-        pruned=result.order.apply(result.base) if result.order and extension else None,
+        pruned=result.order.apply(job.base) if result.order and extension else None,
         extension=extension,
         size_reason=result.size_reason,
         training_text=job.options.size.training_text,

@@ -13,7 +13,7 @@ from tokengraft.errors import OptionError, option
 from tokengraft.output.json_file import read_settings
 from tokengraft.representation import FrozenDict, frozen_strings, require_fields, set_fields, shown
 from tokengraft.tokenizer.kind import CONTINUATION, SPACE, byte_token, processor_steps
-from tokengraft.tokenizer.rewrite import stale_files
+from tokengraft.tokenizer.reserved import reserved_tokens
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 PLAIN, CODE, CHAT = "white space, digits, punctuation", "source code", "chat template"
@@ -106,10 +106,6 @@ def _unescaped(escape: re.Match[str]) -> str:
     return chr(int(code, 16)) if code else _ESCAPED.get(escape[3], escape[3])
 
 
-RESERVED = re.compile(r"<unused_?\d+>|<\|?reserved_[a-z_]*\d+\|?>|\[control_\d+\]|<SPECIAL_\d+>")
-"""Added tokens that models keep for later: Gemma, Llama-3, Mistral, tekken."""
-
-
 @shown
 @dataclass(frozen=True)
 class Protection:
@@ -167,8 +163,10 @@ def removable_tokens(tokenizer: Tokenizer, protection: Protection, counts: Preto
     Raises:
         OptionError: A protected token does not exist, or characters could not be encoded any more.
     """
-    reserved = reserved_tokens(tokenizer, counts) if protection.reuse_reserved else set()
-    added = {token.id for token in tokenizer.added} - reserved
+    added_ids = {token.id for token in tokenizer.added}
+    reserved = reserved_tokens(tokenizer, counts.added if counts else {}) if protection.reuse_reserved else set()
+    reserved &= added_ids  # those of WordPiece are ordinary tokens
+    added = added_ids - reserved
     named = {tokenizer.unknown, *named_tokens(tokenizer)}
     added |= {token_id for string, token_id in tokenizer.ids.items() if string in named} - reserved
     if tokenizer.kind == "sentencepiece":
@@ -223,20 +221,6 @@ def named_tokens(tokenizer: Tokenizer) -> Iterator[str]:
         for special in specials.values() if isinstance(specials, dict) else ():
             yield from map(str, special.get("tokens") or ())
         yield from (str(step[name][0]) for name in ("sep", "cls") if isinstance(step.get(name), list))
-
-
-def reserved_tokens(tokenizer: Tokenizer, counts: PretokenCounts | None) -> set[int]:
-    """Reserved added tokens that occur in no chat template, post-processor, setting or counted text."""
-    listings = ("added_tokens.json", "vocab.json", "merges.txt", tokenizer.piece_file, *stale_files(tokenizer.files))
-    settings = [raw for name, raw in tokenizer.files.items() if name not in listings]
-    # `added_tokens_decoder` lists every added token, as `added_tokens` does: being listed is not being used.
-    listing = r'"added_tokens_decoder"\s*:\s*\{(?:[^{}]|\{[^{}]*\})*\}'
-    texts = [re.sub(listing, "", raw.decode(errors="replace")) for raw in settings]
-    texts.append(str({name: value for name, value in tokenizer.document.items() if name != "added_tokens"}))
-    candidates = [token for token in tokenizer.added if RESERVED.fullmatch(token.content)]
-    counted = counts.added if counts else {}
-    unused = [token for token in candidates if not counted.get(token.content)]
-    return {token.id for token in unused if not any(token.content in text for text in texts)}
 
 
 def _foreign_characters(tokenizer: Tokenizer, counts: PretokenCounts | None, *, every_script: bool) -> set[int]:

@@ -54,6 +54,8 @@ class TokenizerContent:
     unpruned: "Tokenizer | None" = field(default=None, compare=False)
     """Unigram and WordPiece: the tokenizer before tokens were removed, if no new ones were added since. Their
     vocabularies are lists, so the kept tokens were renumbered. As many new tokens give them their ids back."""
+    starts: Mapping[str, tuple[str, ...]] = field(default_factory=FrozenDict, compare=False)
+    """Given tokens, with the tokens whose rows theirs begin as the mean of; none for the mean of all. Not written."""
     original: bytes | None = field(default=None, init=False, compare=False)
     """The bytes of the `tokenizer.json` that it was read from; None if it was changed, copied or made in memory.
 

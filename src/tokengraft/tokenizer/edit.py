@@ -114,7 +114,7 @@ def left_out(base: Tokenizer, changed: Tokenizer) -> dict[str, str]:
     reasons = dict.fromkeys(names, "it lists the old tokens and cannot be rewritten")
     if base.rank_file in reasons:
         try:
-            rewritten_ranks(base.files, base.rank_file, Change.of(base.ids, changed.ids, base.added))
+            rewritten_ranks(base.files, base.rank_file, Change.of(base.ids, changed.ids, changed.added))
         except UnsupportedTokenizerError as error:
             reasons[base.rank_file] = error.message.partition(": ")[2]
     return reasons

@@ -189,7 +189,11 @@ class PieceModel:
         return replace(self, pieces=tuple(pieces))
 
     def rewritten(
-        self, new: Mapping[str, int], moved: Mapping[int, int], specials: Mapping[int, tuple[str, bool]]
+        self,
+        new: Mapping[str, int],
+        moved: Mapping[int, int],
+        specials: Mapping[int, tuple[str, bool]],
+        given: Mapping[int, tuple[str, bool]] | None = None,
     ) -> "PieceModel":
         """The model with other pieces. The id of a removed piece gets a placeholder, unless it is after all others.
 
@@ -197,10 +201,12 @@ class PieceModel:
             new: New normal pieces with their ids, best first; they score below all others but runs of white space.
             moved: The new ids of kept pieces, by old id.
             specials: All added tokens by id, in the file or not: the text, and whether it is special.
+            given: Added tokens that are new, which the file gets too.
         """
         kept = {moved[old]: piece for old, piece in enumerate(self.pieces) if old in moved}
         scores = self._scores_below(len(new))
         kept |= {token_id: _piece(token, next(scores), NORMAL) for token, token_id in new.items()}
+        kept |= _added_pieces(given or {})
         missing, size = _added_pieces(specials), max(kept, default=-1) + 1
         return replace(self, pieces=tuple(kept.get(i) or missing.get(i) or placeholder(i) for i in range(size)))
 

@@ -1,19 +1,21 @@
 """Rewrites the files of a tokenizer after a change of tokens: every place that names a token, a merge or an id.
 
-Chat templates and special-token maps name tokens by their text, which never changes, and are left alone.
+Chat templates name tokens by their text, which never changes, and are left alone. So are special-token maps, unless
+added tokens are new.
 """
 
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, NoReturn
 
 from tokengraft.errors import UnsupportedTokenizerError
 from tokengraft.output.json_file import JsonStyle, parse_settings
 from tokengraft.representation import FrozenDict
-from tokengraft.tokenizer.added import AddedToken
+from tokengraft.tokenizer.added import ADDITIONAL, EXTRA, FLAGS, LISTING, SETTINGS, SPECIAL_MAP, AddedToken
 from tokengraft.tokenizer.encodings import ENCODING, family_encoding, known_encoding
 from tokengraft.tokenizer.kind import processor_steps
 from tokengraft.tokenizer.piece_model import PieceModel, piece_file
@@ -32,7 +34,7 @@ class Change:
     ids: Mapping[str, int]
     """All tokens after the change, with their ids."""
     new: Mapping[str, int]
-    """New tokens, in the order they were learned."""
+    """New tokens, in the order they were learned. Added tokens are not learned."""
     moved: Mapping[int, int]
     """Kept tokens: the id before, and the id after."""
     gone: Mapping[str, int]
@@ -41,6 +43,10 @@ class Change:
     """Added tokens by their new id: the text, and whether the token is special."""
     scores: Mapping[str, float]
     """Unigram: the scores of the new tokens."""
+    given: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """New added tokens by ascending id, with their flags."""
+    roles: Mapping[str, str] = field(default_factory=dict)
+    """Settings such as `eos_token` that name another token now."""
 
     @property
     def replaced(self) -> dict[str, str]:
@@ -49,6 +55,12 @@ class Change:
             return {}
         new = {token_id: token for token, token_id in self.new.items()}
         return {string: new[token_id] for string, token_id in self.gone.items() if token_id in new}
+
+    @cached_property
+    def renamed(self) -> dict[str, str]:
+        """Removed tokens, each with the new added token that has its id."""
+        given = {self.ids[token]: token for token in self.given}
+        return {string: given[token_id] for string, token_id in self.gone.items() if token_id in given}
 
     @classmethod
     def of(
@@ -61,28 +73,44 @@ class Change:
     ) -> "Change":
         """The change between two sets of tokens with their ids.
 
-        ``added`` are the added tokens. ``learned`` are the new ones in the order they were learned; by default by id.
+        ``added`` are the added tokens, new ones too. ``learned`` are the other new ones in the order they were learned;
+        by default by id.
         """
+        added = [token for token in added if token.content in after]
+        given = {t.content: t for t in sorted(added, key=lambda t: after[t.content]) if t.content not in before}
         if learned is None:
-            learned = sorted((token for token in after if token not in before), key=after.__getitem__)
+            new = (token for token in after if token not in before and token not in given)
+            learned = sorted(new, key=after.__getitem__)
         return cls(
             ids=after,
             new={token: after[token] for token in learned},
             moved={token_id: after[string] for string, token_id in before.items() if string in after},
             gone={string: token_id for string, token_id in before.items() if string not in after},
-            specials={after[t.content]: (t.content, t.special) for t in added if t.content in after},
+            specials={after[t.content]: (t.content, t.special) for t in added},
             scores=scores or {},
+            given={content: {flag: getattr(token, flag) for flag in FLAGS} for content, token in given.items()},
         )
 
 
 def rewrite_document(rest: str, entries: Sequence[Mapping[str, Any]], change: Change) -> str:
     """The text of a `tokenizer.json` without vocabulary and merges, after a change; it lists all added tokens."""
     document: dict[str, Any] = json.loads(rest)
-    kept = [entry for entry in entries if entry["content"] in change.ids]
-    document["added_tokens"] = [{**entry, "id": change.ids[entry["content"]]} for entry in kept]
+    listed = with_given(entries, change)
+    document["added_tokens"] = [{**entry, "id": change.ids[entry["content"]]} for entry in listed]
     if (unknown := document["model"].get("unk_id")) is not None:
         document["model"]["unk_id"] = change.moved.get(unknown)
-    return json.dumps(document | renumbered(rest, change.ids), ensure_ascii=False)
+    document |= renumbered(rest, change.ids)
+    if isinstance(document.get("padding"), dict) and (pad := change.roles.get("pad_token")) is not None:
+        document["padding"] |= {"pad_token": pad, "pad_id": change.ids[pad]}
+    return json.dumps(document, ensure_ascii=False)
+
+
+def with_given(entries: Iterable[Mapping[str, Any]], change: Change) -> list[dict[str, Any]]:
+    """Entries of added tokens after a change: new ones are in the place of those that they replace, or at the end."""
+    named = {entry["content"]: dict(entry) for entry in entries}
+    new = {content: {"content": content, **flags} for content, flags in change.given.items()}
+    placed = {change.renamed.get(content, content): entry for content, entry in named.items()}
+    return [new.get(content, entry) for content, entry in {**placed, **new}.items() if content in change.ids]
 
 
 def renumbered(rest: str, ids: Mapping[str, int]) -> dict[str, Any]:
@@ -135,19 +163,24 @@ def rewrite_files(
             if pieces.is_unigram:
                 pieces = pieces.rescored(change.scores, change.replaced, change.gone, change.ids, change.specials)
             else:
-                pieces = pieces.rewritten(change.new, change.moved, change.specials)
+                # SentencePiece finds user-defined pieces in text, as other loaders find added tokens. But without
+                # another file, only the type of a piece says that it is special.
+                given = {change.ids[t]: (t, flags["special"] and name == main) for t, flags in change.given.items()}
+                pieces = pieces.rewritten(change.new, change.moved, change.specials, given)
             yield name, pieces.write()
         elif name == VOCAB_TXT:
             # Added tokens that the file does not list stay outside of it.
             listed = {line.removesuffix("\r") for line in raw.decode(errors="replace").split("\n")}
-            listed |= change.new.keys()
+            listed |= change.new.keys() | {new for old, new in change.renamed.items() if old in listed}
             tokens = sorted((token for token in change.ids if token in listed), key=change.ids.__getitem__)
             yield name, "".join(f"{token}\n" for token in tokens).encode()
         elif name == "merges.txt":
             lines = [line for line in raw.decode(errors="replace").splitlines()[:1] if line.startswith("#version")]
             lines += (f"{left} {right}" for left, right in merges())
             yield name, "".join(f"{line}\n" for line in lines).encode()
-        elif name in ("vocab.json", "added_tokens.json", "tokenizer_config.json"):
+        elif name in ("vocab.json", "added_tokens.json", SETTINGS) or (
+            name == SPECIAL_MAP and (change.given or change.roles)
+        ):
             yield name, _rewritten_json(name, raw, change)
         else:
             yield name, raw
@@ -156,22 +189,41 @@ def rewrite_files(
 def _rewritten_json(name: str, raw: bytes, change: Change) -> bytes:
     """A JSON file that lists tokens or ids, after a change. Its bytes stay if nothing in it changes."""
     content = parse_settings(raw, name)
-    listed = content.get("special_tokens") if name == ENCODING else content
-    kept = {token: change.ids[token] for token in listed if token in change.ids} if isinstance(listed, dict) else None
-    changed: dict[str, Any] = kept or {}  # of `added_tokens.json`
+    listed = content.get("special_tokens", {}) if name == ENCODING else content
+    named = [change.renamed.get(token, token) for token in listed if isinstance(token, str)]
+    appended = [token for token in change.given if token not in change.renamed.values()]
+    kept = {token: change.ids[token] for token in named if token in change.ids}
+    changed: dict[str, Any] = kept | {token: change.ids[token] for token in appended}  # of `added_tokens.json`
     if name == "vocab.json":
-        changed = dict(sorted((changed | dict(change.new)).items(), key=lambda item: item[1]))
+        changed = dict(sorted((kept | dict(change.new)).items(), key=lambda item: item[1]))
     elif name == ENCODING:  # a list has no ids: they follow from the number of ranks
-        changed = content if kept is None else content | {"special_tokens": kept}
-    elif name == "tokenizer_config.json":
-        gone, listed = set(change.gone.values()), content.get("added_tokens_decoder")
+        specials = changed if isinstance(listed, dict) else [*named, *appended]
+        changed = content | ({"special_tokens": specials} if specials or listed else {})
+    elif name == SETTINGS:
+        gone, listed = set(change.gone.values()), content.get(LISTING)
         changed = {
             key: _new_id(value, change, gone) if ID_FIELD.search(key) else value for key, value in content.items()
         }
         if isinstance(listed, dict):
-            entries = [e for e in listed.values() if isinstance(e, dict) and e.get("content") in change.ids]
-            changed["added_tokens_decoder"] = {str(change.ids[entry["content"]]): entry for entry in entries}
+            entries = with_given((e for e in listed.values() if isinstance(e, dict) and "content" in e), change)
+            changed[LISTING] = {str(change.ids[entry["content"]]): entry for entry in entries}
+    if name in (SETTINGS, SPECIAL_MAP):
+        changed = _named(content if name == SPECIAL_MAP else changed, change)
     return raw if changed == content else JsonStyle.of(raw).dump(changed)
+
+
+def _named(content: dict[str, Any], change: Change) -> dict[str, Any]:
+    """Settings that name new added tokens as special, under other names if they replace others, and have new roles."""
+    special = [token for token, flags in change.given.items() if flags["special"]]
+    key = EXTRA if isinstance(content.get(EXTRA), list) else ADDITIONAL
+    listed = content.get(key, [])
+    if special and isinstance(listed, list) and not isinstance(content.get(EXTRA), dict):
+        texts = [str(one.get("content") if isinstance(one, dict) else one) for one in listed]
+        named = [change.renamed.get(text, one) for text, one in zip(texts, listed, strict=True)]
+        content = content | {key: [*named, *(token for token in special if token not in named)]}
+    ids = {f"{role}_id": change.ids[text] for role, text in change.roles.items() if f"{role}_id" in content}
+    lists = {name: [i, *content[name]] for name, i in ids.items() if isinstance(content[name], list)}
+    return content | dict(change.roles) | ids | lists
 
 
 def _new_id(value: Any, change: Change, gone: Collection[int]) -> Any:
@@ -222,6 +274,7 @@ def rewritten_ranks(files: Mapping[str, bytes], name: str, change: Change) -> by
                 "close the holes before you extend (`tokengraft prune --ids compact`, `Tokenizer.compact`)",
             )
     by_place, shift = _special_places(files, name, ranks, change)
+    ranks = _with_given_specials(name, ranks, change)
     lowest, highest = min(learned.values(), default=ranks.first), max(learned.values(), default=-1)
     end = highest + 1 if shift is None or ranks.header is not None else ranks.end + shift
     if lowest < ranks.first or highest >= end:
@@ -247,7 +300,8 @@ def _special_places(files: Mapping[str, bytes], name: str, ranks: RankFile, chan
     specials: dict[str, tuple[int, int | None]] = {
         text: (before[after], after) for after, (text, _) in change.specials.items() if after in before
     }
-    specials |= {text: (token_id, None) for text, token_id in change.gone.items() if text not in ranks.ids}
+    gone_texts = change.gone.keys() - change.renamed.keys() - ranks.ids.keys()
+    specials |= {text: (change.gone[text], None) for text in change.gone if text in gone_texts}
     by_place = False
     if ranks.header is None:
         # It is known for known files, and otherwise assumed where special tokens have the ids after the ranks.
@@ -263,6 +317,28 @@ def _special_places(files: Mapping[str, bytes], name: str, ranks: RankFile, chan
         what = f"the special token {gone!r} was removed" if gone is not None else "special tokens have other ids"
         _refuse(name, f"{what}, and their loader gives them ids by their place", "keep the special tokens")
     return by_place, next(iter(shifts), None)
+
+
+def _with_given_specials(name: str, ranks: RankFile, change: Change) -> RankFile:
+    """The rank file with the new added tokens: a tekken file lists them, in the place of those that they replace."""
+    if ranks.header is None or not change.given:
+        return ranks
+    texts = [change.renamed.get(text, text) for text in ranks.special_tokens]
+    other = next((token for token in change.given if token not in texts), None)
+    if other is not None:
+        _refuse(
+            name,
+            f"the special token {other!r} has the id {change.ids[other]:,}, and special tokens have the first "
+            f"{ranks.first:,} ids there",
+            "give fewer special tokens than it has reserved ones, such as `<SPECIAL_20>`",
+        )
+    listed = list((ranks.header or {}).get("special_tokens") or ())
+    last = max(texts.index(token) for token in change.given)
+    entries = [
+        {**(listed[rank] if rank < len(listed) else {"is_control": True}), "rank": rank, "token_str": text}
+        for rank, text in enumerate(texts[: max(len(listed), last + 1)])
+    ]
+    return replace(ranks, header=FrozenDict({**ranks.header, "special_tokens": entries}))
 
 
 def _refuse(name: str, reason: str, hint: str) -> NoReturn:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from tokengraft import _core
 from tokengraft.errors import InvalidTokenizerError, OptionError, require_list, wrong_type
 from tokengraft.representation import FrozenDict, notebook_html, quoted, shown
+from tokengraft.tokenizer.added import AddedToken, GivenTokens
 from tokengraft.tokenizer.content import TokenizerContent
 from tokengraft.tokenizer.kind import pipeline_alone, token_bytes
 from tokengraft.tokenizer.piece_model import all_splits
@@ -182,7 +183,7 @@ class Tokenizer(TokenizerContent):
             raise InvalidTokenizerError(
                 f"a merge names {error.args[0]!r}, which is no token", hint="give every token of a merge an id"
             ) from error
-        return self._changed(ids, _core.Vocabulary(vocab, pairs))
+        return self._changed(Change.of(self.ids, ids, self.added), _core.Vocabulary(vocab, pairs))
 
     def edited(
         self,
@@ -191,6 +192,7 @@ class Tokenizer(TokenizerContent):
         *,
         learned: Sequence[str] | None = None,
         scores: Mapping[str, float] | None = None,
+        given: GivenTokens | None = None,
     ) -> "Tokenizer":
         """As `with_tokens`, with the merges of this tokenizer whose parts and product are kept, and new ones.
 
@@ -199,28 +201,27 @@ class Tokenizer(TokenizerContent):
             inserted: New merges, each with the rank of the merge that it is placed before, in ascending order.
             learned: The tokens that are new, in the order they were learned; by default in that of their ids.
             scores: Unigram: the scores of the new tokens.
+            given: Added tokens that are new, and settings such as `eos_token` that name another token.
         """
         placed = [(place, left, right) for place, (left, right) in inserted]
-        vocabulary = self.core_vocabulary.edited(self._in_vocabulary(ids), placed)
-        return self._changed(ids, vocabulary, learned, scores)
+        new = given.tokens if given else ()
+        vocabulary = self.core_vocabulary.edited(self._in_vocabulary(ids, new), placed)
+        change = Change.of(self.ids, ids, [*self.added, *new], learned, scores)
+        return self._changed(replace(change, roles=given.roles if given else {}), vocabulary)
 
-    def _in_vocabulary(self, ids: Mapping[str, int]) -> dict[str, int]:
+    def _in_vocabulary(self, ids: Mapping[str, int], given: Iterable[AddedToken] = ()) -> dict[str, int]:
         """The tokens that a changed vocabulary lists, out of all. Of BPE, all: merges do not make added tokens.
 
         Unigram and WordPiece would find an added token in text by itself if their vocabulary listed it.
         """
-        apart = {content for _, content in self.unlisted()} if self.algorithm != "BPE" else ()
+        apart = {content for _, content in self.unlisted()} if self.algorithm != "BPE" else set()
+        if self.algorithm != "BPE":  # one with the id of a token that is listed is listed in its place
+            apart |= {token.content for token in given if self.core_vocabulary.string_of(token.id) is None}
         return {token: token_id for token, token_id in ids.items() if token not in apart}
 
-    def _changed(
-        self,
-        ids: Mapping[str, int],
-        vocabulary: _core.Vocabulary,
-        learned: Sequence[str] | None = None,
-        scores: Mapping[str, float] | None = None,
-    ) -> "Tokenizer":
-        """The tokenizer with another vocabulary; ``ids`` has its tokens."""
-        change = Change.of(self.ids, ids, self.added, learned, scores)
+    def _changed(self, change: Change, vocabulary: _core.Vocabulary) -> "Tokenizer":
+        """The tokenizer with another vocabulary; ``change.ids`` has its tokens."""
+        ids = change.ids
         # As the loaders of these files merge: a new token also brings the merges that make a token of the base with it.
         if self.main == self.rank_file:
             vocabulary = _core.Vocabulary.by_products(dict(ids), [*change.specials])

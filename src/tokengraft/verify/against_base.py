@@ -1,13 +1,13 @@
 """Checks of an edit: which tokens, ids and merges must be the same as in the base."""
 
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.formats.agreement import most_in_order
-from tokengraft.pruning.removable import RESERVED
 from tokengraft.tokenizer.added import FLAGS
 from tokengraft.tokenizer.kind import SPACE
+from tokengraft.tokenizer.reserved import RESERVED
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.verify.finding import EVIDENCE, Finding, finding, note
 
@@ -24,10 +24,10 @@ def added_reachable(tokenizer: Tokenizer, base: Tokenizer) -> Finding:
 
 
 def specials(tokenizer: Tokenizer, base: Tokenizer) -> Finding:
-    """Whether the added tokens are those of the base, with the same flags. Reserved ones may be removed.
+    """Whether the added tokens of the base are still there, with the same flags. Reserved ones may be removed.
 
-    An added token is split out of the text before BPE, also inside a word. So a new one changes segmentation, even if
-    it was a learned token before.
+    An added token is split out of the text before BPE, also inside a word. So a learned token of the base that is an
+    added one now changes segmentation, and is a failure. A new text is a note: nothing else is split differently.
     """
     before, after = ({token.content: token for token in t.added} for t in (base, tokenizer))
     # Other formats have no flag for what the pipeline does anyway; that added tokens are found in text is verified.
@@ -42,14 +42,21 @@ def specials(tokenizer: Tokenizer, base: Tokenizer) -> Finding:
         elif changed:
             values = (f"{flag} {getattr(token, flag)} → {getattr(after[content], flag)}" for flag in changed)
             wrong.append(f"{content!r}: {', '.join(values)}")
-    for content in (content for content in after if content not in before):
-        was = ", a learned token of the base, is an added token now" if content in base.ids else " was added"
-        wrong.append(f"{content!r}{was}")
-    if reserved and not wrong:
-        return note(
-            "special tokens", f"{len(reserved):,} reserved ones were removed, all others are the same", reserved
-        )
+    new = [content for content in after if content not in before]
+    wrong += [f"{c!r}, a learned token of the base, is an added token now" for c in new if c in base.ids]
+    if (reserved or new) and not wrong:
+        told = [f"{len(new):,} are new, and found in all text"] * bool(new)
+        told += [f"{len(reserved):,} reserved ones were removed{' or renamed' * bool(new)}"] * bool(reserved)
+        return note("special tokens", f"{', '.join(told)}, all others are the same", [*map(repr, new), *reserved])
     return finding("special tokens", wrong, f"all {len(before):,} added tokens", "{n} were removed, added or changed")
+
+
+def names_new(tokenizer: Tokenizer, base: Tokenizer, name: str, value: Any) -> bool:
+    """Whether a setting gives a new added token a role, by its text or its id, as `add_special` does."""
+    new = {token.content: token.id for token in tokenizer.added if token.content not in base.ids}
+    first = value[0] if isinstance(value, list) and value else value
+    first = first.get("content") if isinstance(first, dict) else first
+    return name.removesuffix("_id") in ("eos_token", "pad_token") and first in (*new, *new.values())
 
 
 class Learned(NamedTuple):

@@ -7,6 +7,7 @@ belongs to. All others are notes of one check, so that no difference is left out
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from fnmatch import fnmatch, fnmatchcase
 from typing import Any, Literal, NamedTuple
 
@@ -19,6 +20,7 @@ from tokengraft.tokenizer.encodings import PATTERNS
 from tokengraft.tokenizer.piece_model import NORMAL
 from tokengraft.tokenizer.rewrite import Change, renumbered, rewrite_files
 from tokengraft.tokenizer.tokenizer import Tokenizer
+from tokengraft.verify.against_base import names_new
 from tokengraft.verify.finding import Finding, finding
 from tokengraft.verify.loaders import added_texts, sample_texts
 
@@ -218,7 +220,8 @@ def _settings(tokenizer: Tokenizer, base: Tokenizer, expected: Mapping[str, byte
             known = name in _DEFAULTS or (SETTINGS in base.files and severity(SETTINGS, name) == "fail")
             if known and not gone and _value(name, before.get(name)) != _value(name, after.get(name)):
                 decided |= {(file, name) for file in (SETTINGS, SPECIAL_MAP)}
-                yield Difference(f"{SETTINGS}: {name}", before.get(name), after.get(name), True)
+                old, new = before.get(name), after.get(name)
+                yield Difference(f"{SETTINGS}: {name}", old, new, not names_new(tokenizer, base, name, new))
     if SPECIAL_MAP in tokenizer.files:
         before = _loaded(expected) | read_settings(expected, SPECIAL_MAP)
         after = read_settings(tokenizer.files, SPECIAL_MAP)
@@ -226,7 +229,8 @@ def _settings(tokenizer: Tokenizer, base: Tokenizer, expected: Mapping[str, byte
             known = severity(SPECIAL_MAP, name) == "fail" and (name in before or SETTINGS in base.files)
             if known and _value(name, before.get(name)) != _value(name, after[name]):
                 decided.add((SPECIAL_MAP, name))
-                yield Difference(f"{SPECIAL_MAP}: {name}", before.get(name, MISSING), after[name], True)
+                decides = not names_new(tokenizer, base, name, after[name])
+                yield Difference(f"{SPECIAL_MAP}: {name}", before.get(name, MISSING), after[name], decides)
     for file in (SETTINGS, SPECIAL_MAP):
         if file in expected and file in tokenizer.files:
             before, after = read_settings(expected, file), read_settings(tokenizer.files, file)
@@ -371,12 +375,11 @@ def _file_difference(name: str, before: Mapping[str, bytes], after: Mapping[str,
 
 def _replayed(tokenizer: Tokenizer, base: Tokenizer) -> dict[str, bytes]:
     """The files of the base as an edit writes them for the tokens of the tokenizer."""
-    change = Change.of(base.ids, tokenizer.ids, base.added)
-    files = {name: raw for name, raw in base.files.items() if name != base.piece_file}
-    try:
+    added = [*base.added, *(token for token in tokenizer.added if token.content not in base.ids)]
+    change = Change.of(base.ids, tokenizer.ids, added)
+    files, replayed = {name: raw for name, raw in base.files.items() if name != base.piece_file}, dict[str, bytes]()
+    with suppress(UnreadableFileError):  # of the base; another check says so
         replayed = dict(rewrite_files(files, change, tokenizer.merge_strings))
-    except UnreadableFileError:  # of the base; another check says so
-        replayed = {}
     if tokenizer.ids == base.ids:  # nothing had to be rewritten
         replayed |= {name: raw for name, raw in files.items() if tokenizer.files.get(name) == raw}
     # A rank file that cannot express the change in one step may express it in several.

@@ -8,6 +8,7 @@ from tokengraft.errors import InvalidTokenizerError
 from tokengraft.representation import Table, shown
 
 Outcome = Literal["pass", "fail", "note"]
+NOT_CHECKED = "not checked"
 EVIDENCE = 8
 """Examples that a finding shows."""
 
@@ -90,7 +91,7 @@ def as_notes(check: Check, names: Collection[str], detail: str) -> Check:
 
 def not_checked(name: str, reason: str) -> Finding:
     """A note that something could not be checked."""
-    return note(name, f"not checked: {reason}")
+    return note(name, f"{NOT_CHECKED}: {reason}")
 
 
 def named_token(string: str, token_id: int) -> str:
