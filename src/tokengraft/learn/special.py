@@ -126,8 +126,8 @@ def add_special(
     named = {role: text for role, text in roles.items() if text is not None}
     for what, text in {"eos": eos, "pad": pad, "like": like}.items():
         known = tokenizer.ids if what == "like" else ids | new
-        message = f"--{what} is {text!r}, which is no token{' of the model' * (what == 'like')}"
-        require(text is None or text in known, message, f"pass --{what} with the exact text of a token")
+        message = f"{option(what)} is {text!r}, which is no token{' of the model' * (what == 'like')}"
+        require(text is None or text in known, message, f"pass {option(what)} with the exact text of a token")
     if named and SETTINGS not in tokenizer.files:
         raise UnsupportedTokenizerError(
             f"there is no `{SETTINGS}` that names roles", hint=f"leave out {option('eos')} and {option('pad')}"

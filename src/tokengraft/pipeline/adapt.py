@@ -138,7 +138,7 @@ def estimate_request(request: Request) -> Estimate:
     job = prepare(request)
     given, weights, weights_bytes = job.listed.tokenizer, job.weights, job.weights.bytes if job.weights else 0
     is_short = job.listed.words is not None and not job.sizes.learn
-    unknown = ["rows of the words of --include are not part of the estimate"] if is_short else []
+    unknown = ["rows of included words are not part of the estimate"] if is_short else []
     return Estimate(
         rows_before=weights.rows if weights else job.original.n_rows,
         rows_after=weights.rows_after if weights else job.sizes.rows(given.n_rows, len(given.ids)),

@@ -42,8 +42,8 @@ def with_given(job: Request, base: Tokenizer, keep: Collection[str]) -> Given:
     new = add_special(base, tokens, like=options.like, eos=options.eos, pad=options.pad, keep=keep)
     if job.step == "extend" and any(token.description for token in tokens):
         warnings.append(
-            "descriptions of special tokens decide rows of a model, and only a tokenizer is written: pass --special to "
-            "`tokengraft adapt`; `tokengraft transplant` starts from the parts of the texts"
+            "descriptions of special tokens decide rows of a model, and only a tokenizer is written: pass them to "
+            "`tokengraft adapt --special`; `tokengraft transplant` starts from the parts of the texts"
         )
     return Given(new, words, (*warnings, *unknown_markers(new)))
 

@@ -17,6 +17,7 @@ from tokengraft.corpus.open import STDIN, Corpus, open_corpus
 from tokengraft.corpus.options import ReadOptions
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.counts.threads import CountOptions
+from tokengraft.errors import option as spelled
 from tokengraft.errors import positive, require, require_type
 from tokengraft.learn.include import WordList
 from tokengraft.learn.limits import Limits
@@ -218,8 +219,8 @@ def request_from(step: Step, source: Source, given: Given) -> Request:
     add, remove = given.get("add", 0), given.get("remove", ALL)
     if step == "extend":
         listed = is_listed(options)
-        message, hint = "no tokens were asked for", "pass --add N, --include FILE or --special TOKEN"
-        require(bool(add) or listed, message, hint)
+        hint = f"pass {spelled('add', 'N')}, {spelled('include', 'FILE')} or {spelled('special', 'TOKEN')}"
+        require(bool(add) or listed, "no tokens were asked for", hint)
         sizes = Sizes.of(add, 0, 0, largest=options.max_add, listed=listed)
     else:  # a whole order has as many tokens as it has
         if isinstance(remove, int):
