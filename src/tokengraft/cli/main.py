@@ -42,8 +42,8 @@ COMMANDS = (
 _DESCRIPTION = "Extend and prune the tokenizer of a pre-trained language model, and its checkpoint with it."
 START = """\
 Extends and prunes the tokenizer of a language model, and its checkpoint with it
-  tokengraft adapt MODEL --target TEXT --swap auto --out DIR  adapt it to TEXT
-  tokengraft train DIR --text TEXT --out TRAINED              train its new rows
+  tokengraft adapt MODEL --target TEXT --add auto --out DIR   adapt it to TEXT
+  tokengraft train DIR --text TEXT --out TRAINED              train the model
   tokengraft evaluate MODEL DIR --text OTHER_TEXT             what was gained
 MODEL: a folder with weights, or a tokenizer. More: tokengraft --help"""
 """What is shown without a command."""
