@@ -33,9 +33,9 @@ __version__: str
 @final
 class Segmenter:
     """Splits documents into tokens. Long documents are processed in parts."""
-    def __new__(cls, model: Model, skeleton: str, *, cutter: Cutter | None) -> Segmenter: ...
-    def segment(self, documents: Sequence[str]) -> tuple[bytes, bytes, int, int]:
-        """Ids of 32 bits, the number of tokens of each document as 64 bits, pretokens, and tokens by merges alone."""
+    def __new__(cls, models: list[Model], skeleton: str, *, cutter: Cutter | None) -> Segmenter: ...
+    def segment(self, documents: Sequence[str]) -> list[tuple[bytes, bytes, int, int]]:
+        """For each model: ids of 32 bits, tokens of each document as 64 bits, pretokens, tokens by merges alone."""
 
 def text_size(documents: Sequence[str]) -> tuple[int, int, int]:
     """Bytes, characters and words of documents. Words are separated by white space."""

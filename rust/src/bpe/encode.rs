@@ -204,7 +204,7 @@ impl<'b> PretokenEncoder<'b> {
     }
 
     /// The token that a pretoken is, if merges are skipped for it.
-    pub(super) fn skipped(&self, pretoken: &[u8]) -> Option<u32> {
+    pub(crate) fn skipped(&self, pretoken: &[u8]) -> Option<u32> {
         if !self.skip_merges {
             return None;
         }
@@ -215,7 +215,7 @@ impl<'b> PretokenEncoder<'b> {
     }
 
     /// As [`PretokenEncoder::encode_with`], with merge skipping off.
-    pub(super) fn encode_by_merges(
+    pub(crate) fn encode_by_merges(
         &self,
         pretoken: &[u8],
         string: &mut String,
@@ -293,7 +293,7 @@ impl<'b> PretokenEncoder<'b> {
         self.tables.lengths[token as usize] as usize
     }
 
-    pub(super) fn bpe(&self) -> &'b Bpe {
+    pub(crate) fn bpe(&self) -> &'b Bpe {
         self.bpe
     }
 }

@@ -105,11 +105,6 @@ impl Model {
         }
     }
 
-    /// Whether a pretoken that is a token becomes that token, whatever the merges say.
-    pub(crate) fn skips_merges(&self) -> bool {
-        matches!(self, Self::Bpe(bpe) if bpe.ignores_merges())
-    }
-
     /// Adds the tokens of a text, as indices, without those that are removed. `continues`: the text is the end of a word.
     ///
     /// Not for BPE, where merges decide.
