@@ -89,7 +89,7 @@ impl Bpe {
 
     /// An encoder of pretokens that are given as bytes.
     pub(crate) fn pretoken_encoder(&self, skip_merges: bool) -> PretokenEncoder<'_> {
-        let tables = self.tables.get_or_init(|| EncoderTables::of(self));
+        let tables = self.tables.get_or_init(|| Box::new(EncoderTables::of(self)));
         PretokenEncoder { bpe: self, alphabet: self.alphabet, skip_merges, tables }
     }
 

@@ -45,7 +45,7 @@ pub struct Bpe {
     pub(super) fuse_unknown: bool,
     pub(super) ignore_merges: bool,
     structure: OnceLock<Structure>,
-    pub(super) tables: OnceLock<EncoderTables>,
+    pub(super) tables: OnceLock<Box<EncoderTables>>,
 }
 
 /// What becomes of a character that the vocabulary cannot spell.

@@ -34,8 +34,8 @@ from tokengraft.vocab_plan import plan
 
 def edit(request: Request) -> Vocabulary:
     """Extends or prunes a tokenizer, writes it, and loads it back with other libraries."""
-    job = prepare(request)
-    with transformers_started():  # it is imported while the core counts and learns
+    with transformers_started():  # it is imported while the core loads, counts and learns
+        job = prepare(request)
         texts = texts_of_edit(job)
         if job.step == "extend" and job.edit.method not in (None, "continued"):
             return _extended_naively(job, texts)
