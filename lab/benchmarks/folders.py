@@ -102,6 +102,10 @@ class Folders:
             script("folders", "package", _FROM_PACKAGES[name], out)
         return out
 
+    def has(self, name: str) -> bool:
+        """Whether there is a real tokenizer of this name, or one that takes its place."""
+        return name in _FROM_PACKAGES or bool(self.real and (self.real / name).is_dir())
+
     def name(self, name: str) -> str:
         """What `folder` really returns."""
         return name if self.folder(name).parent == self.real else f"{_FROM_PACKAGES[name]}, from PyPI"

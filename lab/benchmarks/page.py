@@ -19,6 +19,7 @@ HEADINGS = {
     "setting": "Benchmarks",
     "commands": "Whole commands",
     "small": "Small texts",
+    "adapting": "Large vocabularies",
     "learning": "Learning",
     "memory": "Learning",
     "scaling": "Growth with the text",

@@ -3,6 +3,7 @@
 import os
 import shutil
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ from lab.benchmarks.folders import PIPELINES, Folders
 from lab.benchmarks.measure import ROUNDS, Run, command, in_python, in_turn, script, tokengraft, words
 
 Table = dict[str, Any]
+ADAPTED = ("llama3", "qwen2_5", "gemma3")
+"""Tokenizers with 128,000, 152,000 and 262,000 tokens."""
 LEARN = """
 import tokengraft as tg
 tok, counts = tg.load(arguments[0]), tg.PretokenCounts.load(arguments[1])
@@ -144,6 +147,33 @@ def small(setup: Setup, text: Path, model: Path | None) -> Table:
     ]
     columns = ["wall", "cpu", "ratio", "peak"]
     return {"key": "small", "columns": columns, "ratio_to": "`count`", "rows": rows, "bytes": text.stat().st_size}
+
+
+def adapting(setup: Setup, text: Path, keep: Path) -> Table:
+    """The main job and its steps with large vocabularies, beside `extend` of the same text."""
+    rows, out, adapted = list[dict[str, Any]](), setup.scratch / "written", setup.scratch / "adapted"
+    for model in filter(setup.folders.has, ADAPTED):
+        folder = setup.folders.folder(model)
+        actions: dict[str, tuple[object, ...]] = {
+            "extend": (folder, "--corpus", text, "--add", 4000, "--out", out, "--force"),
+            "adapt": (folder, "--target", text, "--keep", keep, "--swap", "auto", "--out", adapted, "--force"),
+            "prune": (folder, "--corpus", keep, "--remove", 16_000, "--out", out, "--force"),
+            "check": (adapted, "--base", folder),
+            "report": (folder, adapted, "--text", text, "--out", setup.scratch / "report.html", "--force"),
+            "evaluate": (f"base={folder}", f"new={adapted}", "--text", text),
+        }
+        runs = in_turn({key: partial(_command, key, *given) for key, given in actions.items()}, setup.rounds)
+        rows += [
+            {"key": f"{model} {key}", "name": f"{model}: `{key}`", **run, "ratio": run["wall"] / runs["extend"]["wall"]}
+            for key, run in runs.items()
+        ]
+    columns = ["wall", "cpu", "ratio", "peak"]
+    return {"key": "adapting", "columns": columns, "ratio_to": "`extend`", "rows": rows, "bytes": text.stat().st_size}
+
+
+def _command(*arguments: Any) -> Run:
+    """A command of tokengraft; the last argument is the number of the round."""
+    return tokengraft(*arguments[:-1], "--quiet")
 
 
 def learning(setup: Setup) -> Table:

@@ -1,7 +1,7 @@
 """Measures tokengraft beside `wc -w` and `cp`, prints Markdown tables, and writes the raw numbers as JSON.
 
     python -m lab.benchmarks.run TEXT [--json FILE] [--tokenizers FOLDER] [--model FOLDER] [--japanese FILE]
-                                  [--only NAME ...]
+                                  [--keep FILE] [--only NAME ...]
 
 TEXT is one document per line, 100 MB or more. All commands are timed from start to end, as a user runs them. Files are
 in the page cache. Needs about 30 GB of disk in the folder for temporary files and 10 GB of memory for the page cache.
@@ -22,7 +22,7 @@ from lab.benchmarks.machine import setting
 from lab.benchmarks.measure import ROUNDS, in_python, script, words
 from lab.benchmarks.scaling import DISTINCT, SIZES, scaling
 
-NAMES = ("commands", "small", "learning", "loading", "pipelines", "japanese", "transplant", "scaling")
+NAMES = ("commands", "small", "adapting", "learning", "loading", "pipelines", "japanese", "transplant", "scaling")
 
 
 def main() -> None:
@@ -50,9 +50,12 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("text", type=Path, metavar="TEXT")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the raw numbers")
-    parser.add_argument("--tokenizers", type=Path, metavar="FOLDER", help="with folders llama3, llama2 and gemma3")
+    parser.add_argument(
+        "--tokenizers", type=Path, metavar="FOLDER", help="with folders llama3, llama2, gemma3 and qwen2_5"
+    )
     parser.add_argument("--model", type=Path, metavar="FOLDER", help="a small model, for `adapt`")
     parser.add_argument("--japanese", type=Path, metavar="FILE", help="Japanese text, about 20 MB")
+    parser.add_argument("--keep", type=Path, metavar="FILE", help="English text, about 6 MB, for `adapt`")
     parser.add_argument("--tokens", type=int, default=16_000, metavar="N", help="new tokens (default: 16000)")
     parser.add_argument("--rounds", type=int, default=ROUNDS, metavar="N", help=f"runs of each (default: {ROUNDS})")
     parser.add_argument("--largest", type=int, default=SIZES[-1], metavar="BYTES", help="largest text of the scaling")
@@ -90,6 +93,7 @@ def _measurements(setup: rows.Setup, options: argparse.Namespace) -> dict[str, C
     found: dict[str, Callable[[], rows.Table]] = {
         "commands": lambda: rows.commands(setup),
         "small": lambda: rows.small(setup, _part(setup, 10_000_000), options.model),
+        "adapting": lambda: rows.adapting(setup, _part(setup, 8_000_000), options.keep),
         "learning": lambda: rows.learning(setup),
         "loading": lambda: rows.loading(setup),
         "pipelines": lambda: rows.pipelines(setup, _part(setup, setup.text.stat().st_size // 6)),
@@ -98,6 +102,8 @@ def _measurements(setup: rows.Setup, options: argparse.Namespace) -> dict[str, C
     }
     if options.japanese is None:
         del found["japanese"]
+    if options.keep is None:
+        del found["adapting"]
     return found
 
 

@@ -1,11 +1,14 @@
 //! Text to token ids: splits documents into pretokens and encodes them. A short pretoken is encoded once.
 
+use std::hash::Hasher;
 use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rapidfuzz::distance::levenshtein;
 use rayon::prelude::*;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHasher};
 
+use crate::bpe::PretokenEncoder;
 use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::pretokenize::{Pretokenizer, Sink};
@@ -17,8 +20,14 @@ const PART: usize = 1 << 20;
 const PART_MEMORY: usize = 2 << 30;
 /// Longer pretokens are rare, and are encoded each time.
 const LONGEST_KNOWN: usize = 64;
-/// Known pretokens, and their ids, that are kept. When there are more, all are forgotten.
-const MOST_KNOWN: usize = 1 << 22;
+/// Numbers of known pretokens that are kept. When there are more, all are forgotten.
+const MOST_KNOWN: usize = 1 << 23;
+/// Bytes of documents that one thread splits at a time.
+const GROUP: usize = 1 << 18;
+/// Parts of what is known.
+const SHARDS: usize = 64;
+/// Words of 64 bits that [`edits`] may have in its table. Longer sequences are compared by the library.
+const MOST_WORDS: usize = 1 << 21;
 
 /// The tokens of documents.
 #[derive(Debug, Default)]
@@ -33,39 +42,74 @@ pub struct Segmented {
     pub tokens_by_merges: u64,
 }
 
-/// Splits documents into tokens, and remembers the tokens of short pretokens.
+/// Splits documents into the tokens of one model or several, on all cores, and remembers the tokens of short pretokens.
 pub struct Segmenter {
     pretokenizer: Pretokenizer,
-    known: Known,
+    models: Vec<Arc<Model>>,
+    /// By the hash of the pretoken, so that threads seldom wait for each other.
+    known: Vec<Mutex<Known>>,
 }
 
 impl Segmenter {
-    /// A segmenter that splits text by a pipeline.
+    /// A segmenter that splits text by a pipeline, which must be that of all models.
     #[must_use]
-    pub fn new(pretokenizer: Pretokenizer) -> Self {
-        Self { pretokenizer, known: Known::default() }
+    pub fn new(pretokenizer: Pretokenizer, models: Vec<Arc<Model>>) -> Self {
+        Self { pretokenizer, models, known: (0..SHARDS).map(|_| Mutex::default()).collect() }
     }
 
-    /// The tokens of documents. All calls must have the same model.
+    /// The tokens of documents with each model.
     ///
     /// # Errors
     ///
     /// As [`Pretokenizer::run`] and [`Model::encode`], when a document that cannot be cut needs too much memory, and when
     /// it is stopped.
-    pub fn segment(&mut self, model: &Model, documents: &[&str], stop: &Stop) -> Result<Segmented> {
-        let Self { pretokenizer, known } = self;
-        let mut encoder = Encoder { model, known, done: Segmented::default(), string: String::new(), error: None };
-        for document in documents {
-            let before = encoder.done.ids.len();
-            for part in parts(pretokenizer, document)? {
-                stop.check()?;
-                pretokenizer.run(&document[part.clone()], part.start == 0, &mut encoder)?;
-                encoder.error.take().map_or(Ok(()), Err)?;
+    pub fn segment(&self, documents: &[&str], stop: &Stop) -> Result<Vec<Segmented>> {
+        let groups = groups(documents);
+        let parts: Vec<Result<Vec<Segmented>>> =
+            groups.into_par_iter().map(|group| self.segment_group(&documents[group], stop)).collect();
+        let mut done: Vec<Segmented> = self.models.iter().map(|_| Segmented::default()).collect();
+        for part in parts {
+            for (all, more) in done.iter_mut().zip(part?) {
+                all.ids.extend_from_slice(&more.ids);
+                all.lengths.extend_from_slice(&more.lengths);
+                all.pretokens += more.pretokens;
+                all.tokens_by_merges += more.tokens_by_merges;
             }
-            encoder.done.lengths.push((encoder.done.ids.len() - before) as u64);
         }
-        Ok(encoder.done)
+        Ok(done)
     }
+
+    fn segment_group(&self, documents: &[&str], stop: &Stop) -> Result<Vec<Segmented>> {
+        let encoders = self.models.iter().map(|model| ModelEncoder::new(model)).collect();
+        let done = self.models.iter().map(|_| Segmented::default()).collect();
+        let mut all =
+            Encoder { encoders, known: &self.known, done, string: String::new(), symbols: Vec::new(), error: None };
+        for document in documents {
+            let before: Vec<usize> = all.done.iter().map(|done| done.ids.len()).collect();
+            for part in parts(&self.pretokenizer, document)? {
+                stop.check()?;
+                self.pretokenizer.run(&document[part.clone()], part.start == 0, &mut all)?;
+                all.error.take().map_or(Ok(()), Err)?;
+            }
+            for (done, before) in all.done.iter_mut().zip(before) {
+                done.lengths.push((done.ids.len() - before) as u64);
+            }
+        }
+        Ok(all.done)
+    }
+}
+
+/// Consecutive documents of about [`GROUP`] bytes together.
+fn groups(documents: &[&str]) -> Vec<Range<usize>> {
+    let (mut groups, mut start, mut bytes) = (Vec::new(), 0, 0);
+    for (place, document) in documents.iter().enumerate() {
+        bytes += document.len() + 1;
+        if bytes >= GROUP || place + 1 == documents.len() {
+            groups.push(start..place + 1);
+            (start, bytes) = (place + 1, 0);
+        }
+    }
+    groups
 }
 
 /// Bytes, characters and words of documents. Words are separated by white space, as Python defines it.
@@ -106,9 +150,51 @@ pub fn edit_distances(
             stop.check()?;
             let (mine, other) = trimmed(&ours.0[mine[0]..mine[1]], &theirs.0[other[0]..other[1]]);
             let is_measured = mine.len().max(other.len()) <= longest;
-            Ok(is_measured.then(|| levenshtein::distance(mine.iter().copied(), other.iter().copied())))
+            Ok(is_measured.then(|| edits(mine, other)))
         })
         .collect()
+}
+
+/// The edits from one sequence to the other: the bit-parallel algorithm of Hyyrö (2003). Tokens of the shorter one are
+/// numbered, so that the bits of each are found without a hash for every word.
+fn edits(left: &[u32], right: &[u32]) -> usize {
+    let (short, long) = if left.len() <= right.len() { (left, right) } else { (right, left) };
+    let n_words = short.len().div_ceil(64);
+    let mut rows: FxHashMap<u32, usize> = FxHashMap::default();
+    for &token in short {
+        let next = rows.len() + 1;
+        rows.entry(token).or_insert(next);
+    }
+    if short.is_empty() {
+        return long.len();
+    }
+    if (rows.len() + 1) * n_words > MOST_WORDS {
+        return levenshtein::distance(left.iter().copied(), right.iter().copied());
+    }
+    // Row 0 is for tokens that the shorter one lacks.
+    let mut table = vec![0u64; (rows.len() + 1) * n_words];
+    for (at, token) in short.iter().enumerate() {
+        table[rows[token] * n_words + at / 64] |= 1 << (at % 64);
+    }
+    let (mut above, mut below) = (vec![u64::MAX; n_words], vec![0u64; n_words]);
+    let (last, mut distance) = (1u64 << ((short.len() - 1) % 64), short.len());
+    for token in long {
+        let row = rows.get(token).copied().unwrap_or(0) * n_words;
+        let (mut up_carry, mut down_carry) = (1, 0);
+        for (word, &equal) in table[row..row + n_words].iter().enumerate() {
+            let (plus, minus) = (above[word], below[word]);
+            let matches = equal | down_carry;
+            let diagonal = ((matches & plus).wrapping_add(plus) ^ plus) | matches | minus;
+            let (up, down) = (minus | !(diagonal | plus), diagonal & plus);
+            if word + 1 == n_words {
+                distance = distance + usize::from(up & last != 0) - usize::from(down & last != 0);
+            }
+            let (shifted_up, shifted_down) = (up << 1 | up_carry, down << 1 | down_carry);
+            (up_carry, down_carry) = (up >> 63, down >> 63);
+            (above[word], below[word]) = (shifted_down | !(diagonal | shifted_up), shifted_up & diagonal);
+        }
+    }
+    distance
 }
 
 /// Two sequences without what both begin with, then without what both end with.
@@ -155,66 +241,123 @@ fn boundary(text: &str, mut at: usize) -> usize {
     at
 }
 
-/// The tokens of pretokens that occurred before.
+/// The tokens of pretokens that occurred before, with each model.
 #[derive(Default)]
 struct Known {
-    places: FxHashMap<Box<[u8]>, (Range<usize>, u64)>,
-    ids: Vec<u32>,
+    /// Where the entry of a pretoken begins in `numbers`: for each model the number of its tokens, the number by merges
+    /// alone, and their ids.
+    places: FxHashMap<Box<[u8]>, usize>,
+    numbers: Vec<u32>,
 }
 
-/// Receives pretokens, and appends their tokens.
+/// Encodes pretokens with one model.
+enum ModelEncoder<'m> {
+    Bpe(PretokenEncoder<'m>),
+    Other(&'m Model),
+}
+
+impl<'m> ModelEncoder<'m> {
+    fn new(model: &'m Model) -> Self {
+        match model {
+            Model::Bpe(bpe) => Self::Bpe(bpe.pretoken_encoder(bpe.ignores_merges())),
+            other => Self::Other(other),
+        }
+    }
+
+    /// Adds the ids of a pretoken, and gives their number by merges alone.
+    fn encode(
+        &self,
+        pretoken: &[u8],
+        (string, symbols): (&mut String, &mut Vec<u32>),
+        ids: &mut Vec<u32>,
+    ) -> Result<usize> {
+        match self {
+            Self::Bpe(encoder) => {
+                let whole = encoder.skipped(pretoken);
+                encoder.encode_by_merges(pretoken, string, symbols, |_, _| ())?;
+                match whole {
+                    Some(token) => ids.push(encoder.bpe().id(token)),
+                    None => ids.extend(symbols.iter().map(|&token| encoder.bpe().id(token))),
+                }
+                Ok(symbols.len())
+            }
+            Self::Other(model) => {
+                model.alphabet().spell(pretoken, string)?;
+                let found = model.encode(string)?;
+                ids.extend_from_slice(&found);
+                Ok(found.len())
+            }
+        }
+    }
+}
+
+/// Receives pretokens, and appends their tokens with each model.
 struct Encoder<'s> {
-    model: &'s Model,
-    known: &'s mut Known,
-    done: Segmented,
+    encoders: Vec<ModelEncoder<'s>>,
+    known: &'s [Mutex<Known>],
+    done: Vec<Segmented>,
     string: String,
+    symbols: Vec<u32>,
     error: Option<Error>,
 }
 
 impl Encoder<'_> {
     fn encode(&mut self, pretoken: &[u8]) -> Result<()> {
-        if let Some((place, by_merges)) = self.known.places.get(pretoken) {
-            self.done.ids.extend_from_slice(&self.known.ids[place.clone()]);
-            self.done.tokens_by_merges += by_merges;
+        let mut hasher = FxHasher::default();
+        hasher.write(pretoken);
+        let shard = &self.known[(hasher.finish() >> 32) as usize % SHARDS];
+        let mut known = shard.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(&place) = known.places.get(pretoken) {
+            append(&mut self.done, &known.numbers[place..]);
             return Ok(());
         }
-        self.model.alphabet().spell(pretoken, &mut self.string)?;
-        let ids = self.model.encode(&self.string)?;
-        let by_merges = match self.model.skips_merges() {
-            true => self.model.encode_by_merges(&self.string)?.len(),
-            false => ids.len(),
-        } as u64;
-        self.done.ids.extend_from_slice(&ids);
-        self.done.tokens_by_merges += by_merges;
+        if known.numbers.len() > MOST_KNOWN / SHARDS {
+            *known = Known::default();
+        }
+        let place = known.numbers.len();
+        for encoder in &self.encoders {
+            let start = known.numbers.len();
+            known.numbers.extend([0, 0]);
+            let buffers = (&mut self.string, &mut self.symbols);
+            let by_merges = encoder.encode(pretoken, buffers, &mut known.numbers)?;
+            (known.numbers[start], known.numbers[start + 1]) =
+                ((known.numbers.len() - start - 2) as u32, by_merges as u32);
+        }
+        append(&mut self.done, &known.numbers[place..]);
         if pretoken.len() <= LONGEST_KNOWN {
-            self.remember(pretoken, &ids, by_merges);
+            known.places.insert(pretoken.into(), place);
+        } else {
+            known.numbers.truncate(place);
         }
         Ok(())
     }
+}
 
-    fn remember(&mut self, pretoken: &[u8], ids: &[u32], by_merges: u64) {
-        // A pretoken of characters outside the vocabulary may have no id.
-        if self.known.ids.len().max(self.known.places.len()) > MOST_KNOWN {
-            *self.known = Known::default();
-        }
-        let start = self.known.ids.len();
-        self.known.ids.extend_from_slice(ids);
-        self.known.places.insert(pretoken.into(), (start..self.known.ids.len(), by_merges));
+/// Appends the tokens of an entry of [`Known`].
+fn append(all: &mut [Segmented], mut numbers: &[u32]) {
+    for done in all {
+        let [count, by_merges, rest @ ..] = numbers else { return };
+        let (ids, after) = rest.split_at(*count as usize);
+        done.ids.extend_from_slice(ids);
+        done.tokens_by_merges += u64::from(*by_merges);
+        numbers = after;
     }
 }
 
 impl Sink for Encoder<'_> {
     fn pretoken(&mut self, bytes: &[u8], at: Range<usize>) {
-        self.done.pretokens += 1;
+        self.done.iter_mut().for_each(|done| done.pretokens += 1);
         if self.error.is_none() {
             self.error = self.encode(&bytes[at]).err();
         }
     }
 
     fn added(&mut self, id: u32) {
-        self.done.pretokens += 1;
-        self.done.tokens_by_merges += 1;
-        self.done.ids.push(id);
+        for done in &mut self.done {
+            done.pretokens += 1;
+            done.tokens_by_merges += 1;
+            done.ids.push(id);
+        }
     }
 }
 
@@ -226,13 +369,30 @@ mod tests {
     use crate::stop::tests::stops_anywhere;
 
     #[test]
+    fn edits_are_those_of_the_library() {
+        let mut random = Random(7);
+        for most in [3, 70, 200, 700] {
+            for _ in 0..200 {
+                let mut sequence = |kinds: usize| -> Vec<u32> {
+                    (0..random.below(most)).map(|_| random.below(kinds) as u32).collect()
+                };
+                for kinds in [2, 9, 400] {
+                    let (left, right) = (sequence(kinds), sequence(kinds));
+                    let expected = levenshtein::distance(left.iter().copied(), right.iter().copied());
+                    assert_eq!(edits(&left, &right), expected, "{left:?} {right:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn segmenting_and_comparing_can_be_stopped_at_each_document() {
-        let model = Model::Bpe(Random(1).byte_level(9, true, &Options::default()));
+        let model = Arc::new(Model::Bpe(Random(1).byte_level(9, true, &Options::default())));
         let skeleton = r#"{"model": {"type": "BPE", "vocab": {}, "merges": []}, "pre_tokenizer": {"type": "ByteLevel",
             "add_prefix_space": false, "trim_offsets": true, "use_regex": true}}"#;
         let looks = stops_anywhere(|stop| {
             let pretokenizer = Pretokenizer::new(skeleton, Spelling::ByteLevel)?;
-            Segmenter::new(pretokenizer).segment(&model, &["ab", "b c", "", "aab"], stop)
+            Segmenter::new(pretokenizer, vec![Arc::clone(&model)]).segment(&["ab", "b c", "", "aab"], stop)
         });
         assert_eq!(looks, 4);
         let documents = (&[1, 2, 3][..], &[0, 1, 2, 3][..]);

@@ -33,9 +33,9 @@ __version__: str
 @final
 class Segmenter:
     """Splits documents into tokens. Long documents are processed in parts."""
-    def __new__(cls, model: Model, skeleton: str, *, cutter: Cutter | None) -> Segmenter: ...
-    def segment(self, documents: Sequence[str]) -> tuple[bytes, bytes, int, int]:
-        """Ids of 32 bits, the number of tokens of each document as 64 bits, pretokens, and tokens by merges alone."""
+    def __new__(cls, models: list[Model], skeleton: str, *, cutter: Cutter | None) -> Segmenter: ...
+    def segment(self, documents: Sequence[str]) -> list[tuple[bytes, bytes, int, int]]:
+        """For each model: ids of 32 bits, tokens of each document as 64 bits, pretokens, tokens by merges alone."""
 
 def text_size(documents: Sequence[str]) -> tuple[int, int, int]:
     """Bytes, characters and words of documents. Words are separated by white space."""
@@ -80,10 +80,19 @@ class Vocabulary:
         """Every token with its id, in the order of the file."""
     def merges(self) -> tuple[tuple[int, int], ...]:
         """The merges as pairs of ids."""
-    def merge_strings(self) -> list[tuple[str, str]]:
-        """The merges as pairs of strings."""
+    def merge_ids(self) -> bytes:
+        """The ids of both parts of every merge, as 32 bits."""
+    def merge_strings(self, start: int = 0, end: int | None = None) -> list[tuple[str, str]]:
+        """The merges of some ranks as pairs of strings; by default of all."""
     def common_merges(self, other: Vocabulary) -> int:
         """How many of the first merges are the same as those of another vocabulary."""
+    def merge_difference(
+        self, other: Vocabulary, apart: list[str]
+    ) -> tuple[list[tuple[str, str]], list[tuple[str, str]], bool]:
+        """The merges that another vocabulary lacks, those of it that this one lacks, and whether the order is the same.
+
+        The order is that of the merges of both, without those that have one of the tokens ``apart``.
+        """
     def json(self, *, indent: str | None, spaced: bool, ascii_only: bool, merges_as_text: bool) -> tuple[bytes, bytes]:
         """`model.vocab` and `model.merges` as JSON; merges as text where loaders read them back from it."""
     def hashed_parts(self, more: list[str]) -> tuple[bytes, bytes]:
@@ -116,8 +125,29 @@ class Model:
         """The two parts of every merged token, atomic tokens, unreachable tokens; each by ascending id."""
     def must_stay(self) -> list[int]:
         """The ids of tokens whose removal could change text that is not split into them. For BPE, all."""
-    def parts(self) -> list[tuple[int, list[int]]]:
-        """Every token with what its string is split into without it. Not for BPE."""
+    def parts(self, apart: list[int]) -> list[tuple[int, list[int]]]:
+        """Every token with what its string is split into without it.
+
+        For BPE, tokens that merges make have two parts, and the others, without atomic ones and those ``apart``, what
+        merges make of their strings.
+        """
+    def expected(self, counts: list[tuple[int, int]], apart: list[int]) -> tuple[dict[int, float], dict[int, int]]:
+        """How often tokens are expected, given how often each occurs; and how often they are in it, alone or inside.
+
+        The tokens ``apart`` are not built from others.
+        """
+    def leaf_order(
+        self, candidates: list[int], counts: list[tuple[int, int]], expected: list[tuple[int, float]]
+    ) -> list[tuple[int, int]]:
+        """The candidates in the order in which leaves are removed, each with its count at that time."""
+    def applied(self) -> bytes:
+        """Every token that merges make and its two parts, in the order of the merges, as ids of 32 bits."""
+    def columns(self, more: list[tuple[int, str]]) -> tuple[bytes, bytes, bytes, bytes]:
+        """Ids and lengths of all tokens as 32 bits, their text, and whether text is never made of each, by id.
+
+        The text is the bytes of a token of a byte-level vocabulary, and the string of any other. ``more`` has tokens
+        that the vocabulary lacks.
+        """
     def tokens(self, more: list[tuple[int, str]]) -> list[tuple[int, str, bytes]]:
         """Ids, strings and bytes of all tokens, by ascending id. ``more`` has tokens that the vocabulary lacks."""
     def summary(
@@ -133,10 +163,12 @@ class Model:
 
 @final
 class Remaining:
-    """A model, not BPE, and the tokens that are removed from it."""
+    """A model, and the tokens that are removed from it."""
     def __new__(cls, model: Model) -> Remaining: ...
     def remove(self, token_id: int) -> list[int]:
         """Removes a token, and gives the ids that its string is then split into."""
+    def uses(self, token_id: int) -> list[int]:
+        """The ids that merges make of the string of a token, and those that they merge on the way."""
 
 @final
 class Pipeline:
@@ -153,7 +185,7 @@ class Pipeline:
 @final
 class Upstream:
     """A tokenizer as the `tokenizers` library itself reads it."""
-    def __new__(cls, tokenizer_json: str) -> Upstream: ...
+    def __new__(cls, tokenizer_json: bytes) -> Upstream: ...
     def encode_batch(self, texts: list[str]) -> list[list[int]]: ...
 
 @final
@@ -240,11 +272,15 @@ class Counts:
     def tokens(self, model: Model, *, by_merges: bool, uses: bool) -> list[tuple[int, int]]: ...
     def changed(self, before: Model, after: Model) -> Counts:
         """The pretokens that two models encode to different tokens, by their strings."""
-    def growth(self, model: Model, *, first_rank: int, new_tokens: list[tuple[int, int]]) -> list[tuple[int, int, int]]:
-        """How the occurrences of new tokens change with each new merge, in order of the merges.
+    def growth(
+        self, model: Model, *, new_ranks: tuple[int, int], new_tokens: list[tuple[int, int]]
+    ) -> tuple[bytes, bytes, bytes, list[int]]:
+        """How tokens change with each new merge; ``new_ranks`` are the first rank of these and the one after the last.
 
-        Each change is (number of the new merge, id of a token, change). With the first n new merges, a token occurs as
-        often as its changes with numbers below n add up to. The new merges must rank after all others.
+        Columns of 64 bits: the number of a new merge, the place of a token in ``new_tokens``, and the change of its
+        occurrences. With the first n new merges, a token occurs as often as its changes with numbers below n add up to.
+        ``new_tokens`` has the id of each, and the number of the first merge that makes it. Then the number of all
+        tokens for every n, from 0 on.
         """
 
 def extend(

@@ -15,7 +15,7 @@ from test_training import words_over
 
 import tokengraft as tg
 from tokengraft.formats.huggingface import read_tokenizer_json
-from tokengraft.pruning.methods import METHODS, expected_counts, usefulness
+from tokengraft.pruning.methods import METHODS, Expected, usefulness
 
 BARE = tg.Protection(defaults=False)
 SAFE = ["leaf-expected", "leaf-frequency", "merge", "last-id-leaf"]
@@ -75,7 +75,7 @@ def test_leaf_orders_equal_the_obvious_version_in_both_ways_of_counting(question
 def test_expected_counts_are_those_of_the_obvious_version(question):
     base, tokens, merges, words, _ = question
     counted = occurrences(words, tokens, merges, ignore_merges=base.ignore_merges)
-    expected = expected_counts(base, {base.ids[token]: count for token, count in counted.items()})
+    expected = Expected.of(base, {base.ids[token]: count for token, count in counted.items()}).counts
     for token in (token for token in tokens if len(token) > 1):
         by_hand = float(reference.expected_count(token, tokens, merges, counted))
         assert expected[base.ids[token]] == pytest.approx(by_hand, rel=1e-9)

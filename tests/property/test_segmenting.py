@@ -9,7 +9,7 @@ from limits.inputs import PIPELINES
 import tokengraft as tg
 from tokengraft import _core
 from tokengraft.measure import segments
-from tokengraft.measure.segments import Segmenter, token_totals
+from tokengraft.measure.segments import Segmenter, same_pipelines, token_totals
 
 SHAPES = {**builders.TINY, **PIPELINES}
 texts = st.lists(
@@ -41,6 +41,25 @@ def test_tokens_of_documents_are_those_of_the_tokenizer(tokenizer, documents):
         for piece in tokenizer.pretokenize(document)
     ]
     assert found.n_by_merges == sum(by_merges)
+
+
+@pytest.fixture(scope="module")
+def extended(tokenizer):
+    counts = tg.count(tokenizer, iter(["the cat sat on the mat, kass istus õhtul"] * 3))
+    return tg.extend(tokenizer, counts, 8).apply(tokenizer)
+
+
+@settings(max_examples=25)
+@given(documents=texts)
+def test_tokenizers_of_one_pipeline_share_pretokens_and_have_their_own_tokens(tokenizer, extended, documents):
+    both = {"base": tokenizer, "extended": extended}
+    for names in same_pipelines(both):
+        for name, found in zip(names, Segmenter(*(both[n] for n in names)).segment_by_each(documents), strict=True):
+            alone = Segmenter(both[name]).segment(documents)
+            assert found.ids.tolist() == alone.ids.tolist()
+            assert found.lengths.tolist() == alone.lengths.tolist()
+            assert found.n_by_merges == alone.n_by_merges
+    assert same_pipelines({"one": tokenizer, "same": tokenizer}) == [["one", "same"]]
 
 
 def test_long_documents_are_processed_in_parts_with_the_same_tokens(tokenizer):

@@ -4,12 +4,12 @@ import json
 
 import builders
 import pytest
+import reference
 
 import tokengraft as tg
 from tokengraft import cli
 from tokengraft.cli.results import sample_rows
 from tokengraft.measure.sample_texts import ADDED, REMOVED, SampleChange, sample_changes, sample_warnings
-from tokengraft.pruning.leaves import by_frequency
 from tokengraft.pruning.methods import METHODS
 from tokengraft.pruning.removable import chat_templates, template_texts
 from tokengraft.pruning.summary import removed_summary
@@ -61,10 +61,12 @@ def test_white_space_digits_and_punctuation_are_never_removed_by_default(kind, t
 
 
 def test_without_defaults_the_order_is_that_of_the_paper(base, counts):
-    splits, frequencies = base.structure.splits, counts.tokens(base)
-    expected = list(by_frequency(splits, splits.keys(), frequencies))
+    counted = {base.strings[token_id]: count for token_id, count in counts.tokens(base).items()}
+    expected = reference.leaf_order(
+        [*base.vocab], base.merge_strings(), counted, {token.content for token in base.added}
+    )
     order = tg.prune_order(base, counts, "leaf-frequency", protection=BARE)
-    assert [(removal.id, removal.decided_by) for removal in order.removals] == expected
+    assert [(removal.token, removal.decided_by) for removal in order.removals] == expected
     assert len(tg.prune_order(base, counts)) < len(order)
 
 

@@ -13,7 +13,7 @@ import tokengraft as tg
 from tokengraft import cli, errors
 from tokengraft.measure.choose_size import SizeOptions, grid, rare_warning, supported_size
 from tokengraft.measure.segments import Text
-from tokengraft.measure.sizes import CurvePoint, expected, knee_of, least_support, support, text_ratio
+from tokengraft.measure.sizes import CurvePoint, Sizes, bytes_per_token, expected, knee_of, least_support, text_ratio
 
 ESTONIAN = ["põdrad põõsas õunad õues", "kassid ja koerad jooksevad", "õhtu õdus põdrad", "sinine taevas", "punane õun"]
 TRAINING = [document for place, document in enumerate(ESTONIAN) for _ in range(15 - 3 * place)]
@@ -39,6 +39,11 @@ def bases(tmp_path_factory):
     """By whether merges are skipped."""
     names = {True: "merge skipping", False: "byte-level"}
     return {skip: KINDS[name](tmp_path_factory.mktemp("base")) for skip, name in names.items()}
+
+
+@pytest.fixture(scope="module")
+def of_every_kind(tmp_path_factory):
+    return {kind: load(tmp_path_factory.mktemp("base")) for kind, load in KINDS.items()}
 
 
 @pytest.fixture(scope="module")
@@ -101,31 +106,30 @@ def test_support_is_what_encoding_the_training_text_gives(kind, tmp_path):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_one_encoding_gives_the_support_of_every_size(kind, tmp_path):
+def test_one_encoding_gives_support_and_bytes_per_token_of_every_size(kind, tmp_path):
     base = KINDS[kind](tmp_path)
     counts = tg.count(base, iter(TRAINING))
     extension = tg.extend(base, counts, 60)
-    found = support(base, extension, counts)
-    assert [found(size) for size in range(len(extension) + 1)] == [
-        encoded_support(base, extension[:size], counts) for size in range(len(extension) + 1)
-    ]
-    weighted = support(base, extension, counts.scale(7))
+    found, text = Sizes(base, extension).support(counts), Text("et", tuple(TRAINING))
+    rates = [Sizes(base, extension).bytes_per_token(measured) for measured in (counts, text)]
+    for size in range(len(extension) + 1):
+        assert found(size) == encoded_support(base, extension[:size], counts)
+        extended = extension[:size].apply(base)
+        assert [rate(size) for rate in rates] == [bytes_per_token(extended, measured) for measured in (counts, text)]
+    weighted = Sizes(base, extension).support(counts.scale(7))
     assert weighted(20) == [7 * times for times in found(20)]
 
 
-@given(words=st.lists(st.text("aãb ", min_size=1, max_size=12), min_size=1, max_size=12), skip=st.booleans())
-def test_one_encoding_gives_the_support_of_every_size_for_any_text(words, skip, bases):
-    base = bases[skip]
+@pytest.mark.parametrize("kind", KINDS)
+@given(words=st.lists(st.text("aãb ", min_size=1, max_size=12), min_size=1, max_size=12))
+def test_one_encoding_gives_support_and_bytes_per_token_of_every_size_for_any_text(of_every_kind, words, kind):
+    base = of_every_kind[kind]
     counts = tg.count(base, iter(words * 2))
     extension = tg.extend(base, counts, 30)
-    found = support(base, extension, counts)
+    found, rate = Sizes(base, extension).support(counts), Sizes(base, extension).bytes_per_token(counts)
     for size in range(len(extension) + 1):
         assert found(size) == encoded_support(base, extension[:size], counts)
-
-
-@pytest.fixture(scope="module")
-def of_every_kind(tmp_path_factory):
-    return {kind: load(tmp_path_factory.mktemp("base")) for kind, load in KINDS.items()}
+        assert rate(size) == bytes_per_token(extension[:size].apply(base), counts)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -23,7 +23,7 @@ def test_the_expected_cost_is_that_of_leaving_out_every_occurrence_in_turn(base,
     expected, candidates = usefulness(base, mixed), {removal.id for removal in order.removals}
 
     def removed(frequencies):
-        steps = by_frequency(base.structure.splits, candidates, frequencies, expected=expected)
+        steps = by_frequency(base, candidates, frequencies, expected=expected)
         return {token for token, _ in [*steps][:n]}
 
     gone = {removal.id for removal in order.removals[:n]}

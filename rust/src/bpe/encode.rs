@@ -87,28 +87,73 @@ impl Bpe {
         }
     }
 
-    /// An encoder of pretokens that are given as bytes. Building it takes time: build one and share it.
+    /// An encoder of pretokens that are given as bytes.
     pub(crate) fn pretoken_encoder(&self, skip_merges: bool) -> PretokenEncoder<'_> {
-        let alphabet = self.alphabet;
-        let mut encoder = PretokenEncoder {
-            bpe: self,
-            alphabet,
-            skip_merges,
-            symbols: vec![None; 256],
-            token_of_bytes: FxHashMap::default(),
-            lengths: self.strings().map(|string| alphabet.byte_length(string)).collect(),
-            packed: PackedMerges::new(self),
-        };
-        if alphabet == Alphabet::ByteLevel {
-            let character = |byte: u8| self.characters.get(&character_of(byte)).copied();
-            encoder.symbols = (0..=255).map(character).collect();
-            if skip_merges {
-                let bytes = |string: &str| string.chars().map(byte_of).collect::<Option<Vec<u8>>>();
-                let tokens = self.strings().zip(0u32..).filter_map(|(string, index)| Some((bytes(string)?, index)));
-                encoder.token_of_bytes = tokens.collect();
+        let tables = self.tables.get_or_init(|| Box::new(EncoderTables::of(self)));
+        PretokenEncoder { bpe: self, alphabet: self.alphabet, skip_merges, tables }
+    }
+
+    /// The tokens of a string, as indices, without those for which `is_removed` holds; calls `on_merge` with every merge.
+    pub(crate) fn encode_without(
+        &self,
+        string: &str,
+        is_removed: &dyn Fn(u32) -> bool,
+        mut on_merge: impl FnMut((u32, u32)),
+    ) -> Result<Vec<u32>> {
+        let (mut symbols, mut spelled) = (Vec::new(), Vec::new());
+        self.symbols(string, &mut symbols)?;
+        for symbol in symbols {
+            // A removed character is spelled in bytes.
+            let bytes = self.string(symbol).bytes().map(|byte| self.bytes.get(usize::from(byte)).copied().flatten());
+            match bytes.collect::<Option<Vec<u32>>>() {
+                Some(bytes) if is_removed(symbol) => spelled.extend(bytes),
+                _ => spelled.push(symbol),
             }
         }
-        encoder
+        Kept { bpe: self, is_removed }.merge(&mut spelled, |pair, _| on_merge(pair));
+        Ok(spelled)
+    }
+}
+
+/// The merges of a model that make no removed token.
+struct Kept<'m> {
+    bpe: &'m Bpe,
+    is_removed: &'m dyn Fn(u32) -> bool,
+}
+
+impl Merges for Kept<'_> {
+    fn merge_of(&self, left: u32, right: u32) -> Option<Merge> {
+        self.bpe.merge_of(left, right).filter(|merge| !(self.is_removed)(merge.product))
+    }
+}
+
+/// What encoders of pretokens need of a model, made once.
+#[derive(Debug)]
+pub(super) struct EncoderTables {
+    /// Byte-level: the token of each byte that has one.
+    symbols: Vec<Option<u32>>,
+    /// Byte-level, where merges are skipped: every token by its bytes.
+    token_of_bytes: FxHashMap<Box<[u8]>, u32>,
+    /// How many bytes each token stands for.
+    lengths: Vec<u32>,
+    /// The merges; None if there are too many tokens for this table.
+    packed: Option<PackedMerges>,
+}
+
+impl EncoderTables {
+    fn of(bpe: &Bpe) -> Self {
+        let (mut symbols, mut token_of_bytes) = (vec![None; 256], FxHashMap::default());
+        if bpe.alphabet == Alphabet::ByteLevel {
+            symbols = (0..=255).map(|byte: u8| bpe.characters.get(&character_of(byte)).copied()).collect();
+            if bpe.ignore_merges {
+                let bytes = |string: &str| string.chars().map(byte_of).collect::<Option<Box<[u8]>>>();
+                let tokens = bpe.strings().zip(0u32..).filter_map(|(string, index)| Some((bytes(string)?, index)));
+                token_of_bytes = tokens.collect();
+            }
+        }
+        let length = |string: &str| u32::try_from(bpe.alphabet.byte_length(string)).unwrap_or(u32::MAX);
+        let lengths = bpe.strings().map(length).collect();
+        Self { symbols, token_of_bytes, lengths, packed: PackedMerges::new(bpe) }
     }
 }
 
@@ -125,14 +170,7 @@ pub(crate) struct PretokenEncoder<'b> {
     bpe: &'b Bpe,
     alphabet: Alphabet,
     skip_merges: bool,
-    /// Byte-level: the token of each byte that has one.
-    symbols: Vec<Option<u32>>,
-    /// Byte-level, where merges are skipped: every token by its bytes.
-    token_of_bytes: FxHashMap<Vec<u8>, u32>,
-    /// How many bytes each token stands for.
-    lengths: Vec<usize>,
-    /// The merges; None if there are too many tokens for this table.
-    packed: Option<PackedMerges>,
+    tables: &'b EncoderTables,
 }
 
 impl<'b> PretokenEncoder<'b> {
@@ -166,52 +204,64 @@ impl<'b> PretokenEncoder<'b> {
     }
 
     /// The token that a pretoken is, if merges are skipped for it.
-    pub(super) fn skipped(&self, pretoken: &[u8]) -> Option<u32> {
+    pub(crate) fn skipped(&self, pretoken: &[u8]) -> Option<u32> {
         if !self.skip_merges {
             return None;
         }
         match self.alphabet {
-            Alphabet::ByteLevel => self.token_of_bytes.get(pretoken).copied(),
+            Alphabet::ByteLevel => self.tables.token_of_bytes.get(pretoken).copied(),
             Alphabet::Text => std::str::from_utf8(pretoken).ok().and_then(|string| self.bpe.index(string)),
         }
     }
 
     /// As [`PretokenEncoder::encode_with`], with merge skipping off.
-    pub(super) fn encode_by_merges(
+    pub(crate) fn encode_by_merges(
         &self,
         pretoken: &[u8],
         string: &mut String,
         symbols: &mut Vec<u32>,
         on_merge: impl FnMut((u32, u32), Merge),
     ) -> Result<()> {
+        self.start(pretoken, string, symbols)?;
+        self.merge(symbols, on_merge);
+        Ok(())
+    }
+
+    /// The symbols of a pretoken before any merge.
+    pub(super) fn start(&self, pretoken: &[u8], string: &mut String, symbols: &mut Vec<u32>) -> Result<()> {
         self.require_short(pretoken)?;
         symbols.clear();
         if self.alphabet == Alphabet::ByteLevel {
-            symbols.extend(pretoken.iter().map_while(|&byte| self.symbols[byte as usize]));
+            symbols.extend(pretoken.iter().map_while(|&byte| self.tables.symbols[byte as usize]));
             if symbols.len() == pretoken.len() {
-                self.merge(symbols, on_merge);
                 return Ok(());
             }
             symbols.clear(); // a byte has no token: the general path below handles it
         }
         self.alphabet.spell(pretoken, string)?;
-        self.bpe.symbols(string, symbols)?;
-        self.merge(symbols, on_merge);
-        Ok(())
+        self.bpe.symbols(string, symbols)
     }
 
     /// Applies merges until none applies, lowest rank first, leftmost first; calls `on_merge` with each.
     pub(super) fn merge(&self, symbols: &mut Vec<u32>, on_merge: impl FnMut((u32, u32), Merge)) {
-        match &self.packed {
+        match &self.tables.packed {
             Some(packed) => packed.apply(symbols, on_merge),
             None => self.bpe.merge(symbols, on_merge),
+        }
+    }
+
+    /// The merge of two neighbours, if they have one.
+    pub(super) fn merge_of(&self, left: u32, right: u32) -> Option<Merge> {
+        match &self.tables.packed {
+            Some(packed) => packed.merge_of(left, right),
+            None => self.bpe.merge_of(left, right),
         }
     }
 
     /// The rank of the merge of two neighbours, or `NO_RANK`.
     #[inline]
     pub(super) fn rank(&self, left: u32, right: u32) -> u32 {
-        match &self.packed {
+        match &self.tables.packed {
             Some(packed) => packed.rank(left, right),
             None => self.bpe.merge_of(left, right).map_or(NO_RANK, |merge| merge.rank),
         }
@@ -221,7 +271,7 @@ impl<'b> PretokenEncoder<'b> {
     pub(super) fn spells(&self, text: &[u8]) -> bool {
         let has_token = |character: char| self.bpe.characters.contains_key(&character);
         match self.alphabet {
-            Alphabet::ByteLevel => text.iter().all(|&byte| self.symbols[byte as usize].is_some()),
+            Alphabet::ByteLevel => text.iter().all(|&byte| self.tables.symbols[byte as usize].is_some()),
             Alphabet::Text => std::str::from_utf8(text).is_ok_and(|text| text.chars().all(has_token)),
         }
     }
@@ -229,7 +279,7 @@ impl<'b> PretokenEncoder<'b> {
     /// Byte-level: the token of a byte.
     #[inline]
     pub(super) fn byte(&self, byte: u8) -> Option<u32> {
-        self.symbols[usize::from(byte)]
+        self.tables.symbols[usize::from(byte)]
     }
 
     /// Byte-level: the characters that encoding can start from.
@@ -240,10 +290,10 @@ impl<'b> PretokenEncoder<'b> {
     /// How many bytes of a pretoken a token stands for.
     #[inline]
     pub(super) fn byte_length(&self, token: u32) -> usize {
-        self.lengths[token as usize]
+        self.tables.lengths[token as usize] as usize
     }
 
-    pub(super) fn bpe(&self) -> &'b Bpe {
+    pub(crate) fn bpe(&self) -> &'b Bpe {
         self.bpe
     }
 }

@@ -1,16 +1,19 @@
-//! How often new tokens occur for every number of new merges, from one encoding of each pretoken.
+//! How many tokens a text has, and how often new ones occur, for every number of new merges: from one encoding of each
+//! pretoken.
 //!
-//! Exact if the new merges rank after all others. Encoding always takes the merge of the lowest rank. With fewer merges
-//! it takes the same ones in the same order, and ends before the first that it lacks. So a merge is taken if the table
-//! has it and all that were taken before it.
+//! Encoding always takes the merge of the lowest rank. With fewer new merges it takes the same ones in the same order, and
+//! ends before the first that it lacks. So a merge is taken if the table has it and all that were taken before it. Merges
+//! that rank after the new ones, such as those of white space in `SentencePiece` types, apply to what is then left.
+//! Pretokens that may have them are encoded for every number of new merges that changes them.
 
 use std::ops::Range;
 
 use rayon::prelude::*;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::encode::PretokenEncoder;
-use super::model::Bpe;
+use super::merges::{pair_key, Merge, Merges};
+use super::model::{Bpe, Unknown};
 use crate::count::Counts;
 use crate::error::Result;
 use crate::stop::Stop;
@@ -18,15 +21,25 @@ use crate::stop::Stop;
 /// Changes of occurrences, by the number of a new merge and the index of a token.
 type Changes = FxHashMap<(u32, u32), i64>;
 
-/// The number of a token that is not new.
+/// The number of a token that is not new, and of what there is before all new merges.
 const OLD: u32 = u32::MAX;
+/// In place of a token: all tokens.
+const ALL: u32 = u32::MAX;
+
+/// How the tokens of a text change with each new merge.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Growth {
+    /// The number of a merge, the place of a token among the new ones, and the change of its occurrences; in order.
+    pub changes: Vec<(u32, u32, i64)>,
+    /// The number of all tokens without new merges, with the first one, and so on.
+    pub totals: Vec<i64>,
+}
 
 impl Bpe {
-    /// How the occurrences of new tokens change with each new merge: its number, the id of a token, and the change;
-    /// in order.
+    /// How the tokens of counted pretokens change with each new merge.
     ///
     /// With the first n new merges, a new token occurs as often as its changes with numbers below n add up to.
-    /// `first_rank` is the rank of the first new merge, the merge with number 0. `new_tokens` has the id of each new
+    /// `new_ranks` are the ranks of the new merges, of which the first has number 0. `new_tokens` has the id of each new
     /// token, and the number of the first merge that makes it.
     ///
     /// # Errors
@@ -35,85 +48,201 @@ impl Bpe {
     pub fn growth(
         &self,
         counts: &Counts,
-        first_rank: u32,
+        new_ranks: Range<u32>,
         new_tokens: &[(u32, u32)],
         stop: &Stop,
-    ) -> Result<Vec<(u32, u32, i64)>> {
-        let mut numbers = vec![OLD; self.len()];
-        for (id, number) in new_tokens {
+    ) -> Result<Growth> {
+        let (mut numbers, mut places) = (vec![OLD; self.len()], vec![0; self.len()]);
+        for ((id, number), place) in new_tokens.iter().zip(0u32..) {
             if let Ok(index) = self.ids().binary_search(id) {
-                numbers[index] = *number;
+                (numbers[index], places[index]) = (*number, place);
             }
         }
         let encoder = self.pretoken_encoder(self.ignores_merges());
-        let growth = Growth { encoder: &encoder, first_rank, numbers, stop };
+        let last_pairs = self.last_pairs(new_ranks.end);
+        let growing = Growing { encoder: &encoder, new_ranks: new_ranks.clone(), numbers, last_pairs };
         let chunks = counts.chunks(1 << 16, u64::MAX);
-        let changes = chunks.into_par_iter().map(|places| growth.changes(counts, places)).try_reduce(
+        let changes = chunks.into_par_iter().map(|places| growing.changes(counts, places, stop)).try_reduce(
             Changes::default,
             |mut sum, more| {
                 more.into_iter().for_each(|(key, change)| add(&mut sum, key, change));
                 Ok(sum)
             },
         )?;
-        let mut sorted: Vec<(u32, u32, i64)> =
-            changes.into_iter().map(|((number, token), change)| (number, self.id(token), change)).collect();
+        let (mut totals, mut sorted) = (vec![0i64; new_ranks.len() + 1], Vec::with_capacity(changes.len()));
+        for ((number, token), change) in changes {
+            match token {
+                ALL => totals[number.wrapping_add(1) as usize] = change,
+                _ => sorted.push((number, places[token as usize], change)),
+            }
+        }
+        for n in 1..totals.len() {
+            totals[n] = totals[n].saturating_add(totals[n - 1]);
+        }
         sorted.sort_unstable();
-        Ok(sorted)
+        Ok(Growth { changes: sorted, totals })
+    }
+
+    /// The first two symbols, before any merge, of all products of merges from a rank on. Text without one of these pairs
+    /// has none of the products.
+    fn last_pairs(&self, first_rank: u32) -> LastPairs {
+        if self.merge_count() == first_rank as usize {
+            return LastPairs::None;
+        }
+        let (mut pairs, mut symbols) = (FxHashSet::default(), Vec::new());
+        for merge in self.merges.values().filter(|merge| merge.rank >= first_rank) {
+            let string = self.tokens().string(merge.product);
+            symbols.clear();
+            // A product of byte tokens or of the unknown token is made of other symbols than its characters.
+            let has_unknown = |unknown: &u32| string.contains(self.tokens().string(*unknown));
+            let is_spelled =
+                !string.contains('<') && !matches!(&self.unknown, Unknown::Token(token) if has_unknown(token));
+            match self.symbols(string, &mut symbols) {
+                Ok(()) if is_spelled && symbols.len() > 1 => pairs.insert(pair_key(symbols[0], symbols[1])),
+                _ => return LastPairs::Any,
+            };
+        }
+        LastPairs::Some(pairs)
     }
 }
 
-struct Growth<'e> {
-    encoder: &'e PretokenEncoder<'e>,
-    first_rank: u32,
-    /// For each token the number of the merge that first makes it, or `OLD`.
-    numbers: Vec<u32>,
-    stop: &'e Stop,
+/// Where merges that rank after the new ones may apply.
+enum LastPairs {
+    /// There are no such merges.
+    None,
+    /// Only where text has one of these pairs of symbols.
+    Some(FxHashSet<u64>),
+    /// Anywhere.
+    Any,
 }
 
-impl Growth<'_> {
-    fn changes(&self, counts: &Counts, places: Range<usize>) -> Result<Changes> {
+struct Growing<'e> {
+    encoder: &'e PretokenEncoder<'e>,
+    new_ranks: Range<u32>,
+    /// For each token the number of the merge that first makes it, or `OLD`.
+    numbers: Vec<u32>,
+    last_pairs: LastPairs,
+}
+
+impl Growing<'_> {
+    fn changes(&self, counts: &Counts, places: Range<usize>, stop: &Stop) -> Result<Changes> {
         let mut changes = Changes::default();
         let (mut string, mut symbols, mut own) = (String::new(), Vec::new(), Vec::new());
         for place in places {
-            self.stop.check()?;
+            stop.check()?;
             own.clear();
-            self.pretoken_changes(counts.pretoken(place), (&mut string, &mut symbols), &mut own)?;
+            let pretoken = counts.pretoken(place);
+            if self.has_last(pretoken, &mut string, &mut symbols)? {
+                self.changes_with_last(&symbols, self.whole(pretoken), &mut own);
+            } else {
+                self.pretoken_changes(pretoken, (&mut string, &mut symbols), &mut own)?;
+            }
             let count = i64::try_from(counts.counts()[place]).unwrap_or(i64::MAX);
             own.iter().for_each(|&(key, change)| add(&mut changes, key, count.saturating_mul(change)));
         }
         Ok(changes)
     }
 
-    /// The changes inside one pretoken.
+    /// The token that a pretoken is if merges are skipped for it, with its number.
+    fn whole(&self, pretoken: &[u8]) -> Option<(u32, u32)> {
+        self.encoder.skipped(pretoken).map(|token| (token, self.numbers[token as usize]))
+    }
+
+    /// Whether merges that rank after the new ones may apply to a pretoken. Then `symbols` has its symbols.
+    fn has_last(&self, pretoken: &[u8], string: &mut String, symbols: &mut Vec<u32>) -> Result<bool> {
+        if matches!(self.last_pairs, LastPairs::None) {
+            return Ok(false);
+        }
+        self.encoder.start(pretoken, string, symbols)?;
+        Ok(match &self.last_pairs {
+            LastPairs::Some(pairs) => symbols.windows(2).any(|pair| pairs.contains(&pair_key(pair[0], pair[1]))),
+            _ => true,
+        })
+    }
+
+    /// The changes inside one pretoken to which all merges apply in the order of their numbers.
     fn pretoken_changes(
         &self,
         pretoken: &[u8],
         (string, symbols): (&mut String, &mut Vec<u32>),
         changes: &mut Vec<((u32, u32), i64)>,
     ) -> Result<()> {
-        let whole = self.encoder.skipped(pretoken).map(|token| (token, self.numbers[token as usize]));
+        let whole = self.whole(pretoken);
         // From this number on, merges are skipped: the pretoken is one token. An old token is so from the start.
         let end = match whole {
-            Some((_, OLD)) => return Ok(()),
+            Some((_, OLD)) => {
+                changes.push(((OLD, ALL), 1));
+                return Ok(());
+            }
             Some((_, number)) => number,
             None => OLD,
         };
-        let mut highest = None;
+        let (mut highest, mut merged) = (None, 0);
         self.encoder.encode_by_merges(pretoken, string, symbols, |(left, right), merge| {
-            highest = highest.max(merge.rank.checked_sub(self.first_rank));
+            highest = highest.max(merge.rank.checked_sub(self.new_ranks.start));
+            merged += i64::from(highest.is_some());
             let Some(number) = highest.filter(|&number| number < end) else { return };
+            changes.push(((number, ALL), -1));
             for (token, change) in [(left, -1), (right, -1), (merge.product, 1)] {
                 if self.numbers[token as usize] != OLD {
                     changes.push(((number, token), change));
                 }
             }
         })?;
+        changes.push(((OLD, ALL), symbols.len() as i64 + merged));
         if let Some((token, number)) = whole {
             let before: Vec<_> = changes.iter().map(|&((_, part), change)| ((number, part), -change)).collect();
             changes.extend(before);
-            changes.push(((number, token), 1));
+            changes.extend([((number, ALL), 1), ((number, token), 1)]);
         }
         Ok(())
+    }
+
+    /// The changes inside one pretoken to which merges that rank after the new ones may apply.
+    fn changes_with_last(&self, start: &[u32], whole: Option<(u32, u32)>, changes: &mut Vec<((u32, u32), i64)>) {
+        let (new, end) = (&self.new_ranks, whole.map_or(OLD, |(_, number)| number));
+        let tokens = |lacking: Range<u32>, on_merge: &mut dyn FnMut(u32)| {
+            let mut symbols = start.to_vec();
+            Ranked { encoder: self.encoder, lacking }.merge(&mut symbols, |_, merge| on_merge(merge.rank));
+            symbols
+        };
+        // The numbers of the new merges that change the tokens, whatever applies after them.
+        let (mut highest, mut numbers) = (None, Vec::new());
+        tokens(new.end..u32::MAX, &mut |rank| {
+            if rank.checked_sub(new.start) > highest {
+                highest = rank.checked_sub(new.start);
+                numbers.extend(highest.filter(|&number| number < end));
+            }
+        });
+        let mut states = vec![(OLD, new.clone())];
+        states.extend(numbers.into_iter().map(|number| (number, new.start + number + 1..new.end)));
+        let mut states: Vec<_> = states.into_iter().map(|(at, lacking)| (at, tokens(lacking, &mut |_| ()))).collect();
+        match whole {
+            Some((token, OLD)) => states = vec![(OLD, vec![token])],
+            Some((token, number)) => states.push((number, vec![token])),
+            None => (),
+        }
+        let is_new = |token: &&u32| self.numbers[**token as usize] != OLD;
+        let mut before: &[u32] = &[];
+        for (number, tokens) in &states {
+            changes.push(((*number, ALL), tokens.len() as i64 - before.len() as i64));
+            changes.extend(before.iter().filter(is_new).map(|&token| ((*number, token), -1)));
+            changes.extend(tokens.iter().filter(is_new).map(|&token| ((*number, token), 1)));
+            before = tokens;
+        }
+    }
+}
+
+/// The merges of some ranks.
+struct Ranked<'e> {
+    encoder: &'e PretokenEncoder<'e>,
+    /// Merges of these ranks are left out.
+    lacking: Range<u32>,
+}
+
+impl Merges for Ranked<'_> {
+    fn merge_of(&self, left: u32, right: u32) -> Option<Merge> {
+        self.encoder.merge_of(left, right).filter(|merge| !self.lacking.contains(&merge.rank))
     }
 }
 
@@ -125,7 +254,7 @@ fn add(changes: &mut Changes, key: (u32, u32), change: i64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bpe::{pair_key, Options, Random};
+    use crate::bpe::{Options, Random};
     use crate::model::Model;
 
     fn counts_of(words: &[String], random: &mut Random) -> Counts {
@@ -145,12 +274,12 @@ mod tests {
         ranked.into_iter().map(|(_, key)| ((key >> 32) as u32, key as u32)).collect()
     }
 
-    /// The new tokens of the merges from `first` on, each with the number of the merge that makes it.
-    fn new_tokens(bpe: &Bpe, merges: &[(u32, u32)], first: usize) -> Vec<(u32, u32)> {
+    /// The new tokens of some merges, each with the number of the merge that makes it.
+    fn new_tokens(bpe: &Bpe, merges: &[(u32, u32)], new: Range<usize>) -> Vec<(u32, u32)> {
         let product = |&(left, right): &(u32, u32)| bpe.merges[&pair_key(left, right)].product;
-        let mut known: Vec<u32> = merges[..first].iter().map(product).collect();
-        let mut new = Vec::new();
-        for (number, made) in (0..).zip(merges[first..].iter().map(product)) {
+        let mut known: Vec<u32> = merges[..new.start].iter().chain(&merges[new.end..]).map(product).collect();
+        let (merges, mut new) = (&merges[new], Vec::new());
+        for (number, made) in (0..).zip(merges.iter().map(product)) {
             if !known.contains(&made) {
                 known.push(made);
                 new.push((made, number));
@@ -167,23 +296,31 @@ mod tests {
 
     #[test]
     fn changes_add_up_to_the_occurrences_for_every_number_of_merges() {
-        for seed in 0..80u64 {
+        for seed in 0..160u64 {
             let mut random = Random(seed);
             let options = Options { ignore_merges: seed % 2 == 0, ..Options::default() };
             let bpe = random.byte_level(24, true, &options);
             let counts = counts_of(&random.words(80, 9), &mut random);
             let merges = ranked(&bpe);
             let first = random.below(merges.len());
-            let new = new_tokens(&bpe, &merges, first);
-            let changes = bpe.growth(&counts, first as u32, &new, &Stop::default()).unwrap();
-            for n in 0..=merges.len() - first {
+            let last = if seed % 4 < 2 { merges.len() } else { first + random.below(merges.len() - first) };
+            let new = new_tokens(&bpe, &merges, first..last);
+            let ranks = first as u32..last as u32;
+            let growth = bpe.growth(&counts, ranks, &new, &Stop::default()).unwrap();
+            for n in 0..=last - first {
                 let dropped: Vec<u32> = new.iter().filter(|(_, at)| *at as usize >= n).map(|(id, _)| *id).collect();
-                let smaller = first_merges(&bpe, &merges[..first + n], &dropped, &options);
+                // What ranks after the new merges may need a token that is not there yet: then it cannot apply.
+                let applies = |pair: &&(u32, u32)| !dropped.contains(&pair.0) && !dropped.contains(&pair.1);
+                let after = merges[last..].iter().filter(applies).copied();
+                let kept: Vec<(u32, u32)> = merges[..first + n].iter().copied().chain(after).collect();
+                let smaller = first_merges(&bpe, &kept, &dropped, &options);
                 let expected = Model::Bpe(smaller).token_counts(&counts, false, false, &Stop::default()).unwrap();
-                for (id, _) in &new {
-                    let sum: i64 = changes.iter().filter(|c| (c.0 as usize) < n && c.1 == *id).map(|c| c.2).sum();
+                let total: u64 = expected.iter().map(|(_, times)| times).sum();
+                assert_eq!(growth.totals[n], total as i64, "seed {seed}, {n} merges");
+                for (place, (id, _)) in (0u32..).zip(&new) {
+                    let below = growth.changes.iter().filter(|c| (c.0 as usize) < n && c.1 == place);
                     let times = expected.iter().find(|(other, _)| other == id).map_or(0, |(_, times)| *times);
-                    assert_eq!(sum, times as i64, "seed {seed}, {n} merges, token {id}");
+                    assert_eq!(below.map(|c| c.2).sum::<i64>(), times as i64, "seed {seed}, {n} merges, token {id}");
                 }
             }
         }

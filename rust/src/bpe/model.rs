@@ -7,8 +7,9 @@ use std::sync::{Arc, OnceLock};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::alphabet::{byte_token, Alphabet};
+use super::encode::EncoderTables;
 use super::merges::{pair_key, Merge, Merges};
-use super::structure::Structure;
+use super::structure::{Origin, Structure};
 use super::tokens::{TokenList, Tokens};
 use super::vocabulary::{Vocabulary, NO_PRODUCT};
 use crate::error::{Error, Result};
@@ -44,6 +45,7 @@ pub struct Bpe {
     pub(super) fuse_unknown: bool,
     pub(super) ignore_merges: bool,
     structure: OnceLock<Structure>,
+    pub(super) tables: OnceLock<Box<EncoderTables>>,
 }
 
 /// What becomes of a character that the vocabulary cannot spell.
@@ -96,6 +98,7 @@ impl Bpe {
             ignore_merges: options.ignore_merges,
             vocabulary,
             structure: OnceLock::new(),
+            tables: OnceLock::new(),
         })
     }
 
@@ -159,6 +162,20 @@ impl Bpe {
     #[must_use]
     pub fn structure(&self) -> &Structure {
         self.structure.get_or_init(|| Structure::of(self))
+    }
+
+    /// Every token that merges make and its two parts, as ids, in the order of the merges that apply.
+    pub(crate) fn applied(&self) -> Vec<[u32; 3]> {
+        let made = self.ids().iter().zip(&self.structure().origins).filter_map(|(&id, origin)| match *origin {
+            Origin::Merged(left, right) => {
+                let pair = pair_key(self.tokens().index_of_id(left)?, self.tokens().index_of_id(right)?);
+                Some((self.merges.get(&pair)?.rank, [id, left, right]))
+            }
+            _ => None,
+        });
+        let mut made: Vec<(u32, [u32; 3])> = made.collect();
+        made.sort_unstable();
+        made.into_iter().map(|(_, ids)| ids).collect()
     }
 
     pub(crate) fn ignores_merges(&self) -> bool {

@@ -10,6 +10,7 @@ pub(super) const NO_RANK: u32 = u32::MAX;
 const SHORT: usize = 64;
 
 /// The ranks of pairs, in one array: the pair and its rank in the same 64 bits.
+#[derive(Debug)]
 pub(super) struct PackedMerges {
     /// Open addressing with linear probing. 0 is empty: a rank is stored plus one.
     table: Vec<u64>,

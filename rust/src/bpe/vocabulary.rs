@@ -1,6 +1,7 @@
 //! The vocabulary and the merges of a tokenizer file, as they are listed there. Does not know the options of the model.
 
 use rayon::prelude::*;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::tokens::Tokens;
 use crate::error::{Error, Result};
@@ -98,9 +99,38 @@ impl Vocabulary {
         self.merge_strings().zip(other.merge_strings()).take_while(|(one, two)| one == two).count()
     }
 
+    /// The ranks of the merges that another vocabulary lacks, the ranks of its merges that this one lacks, and whether
+    /// the others are in the same order in both. The order of merges with one of the tokens `apart` does not matter.
+    pub(crate) fn merge_difference(&self, other: &Self, apart: &FxHashSet<&str>) -> (Vec<usize>, Vec<usize>, bool) {
+        let moved: Vec<Option<u32>> = self.tokens.strings().map(|string| other.tokens.index(string)).collect();
+        let is_apart: Vec<bool> = self.tokens.strings().map(|string| apart.contains(string)).collect();
+        let ranks: FxHashMap<(u32, u32), usize> = other.merges.iter().copied().zip(0..).collect();
+        let (mut own, mut is_shared, mut in_order, mut last) = (Vec::new(), vec![false; ranks.len()], true, None);
+        for (rank, (&(left, right), &product)) in self.merges.iter().zip(&self.products).enumerate() {
+            let pair = moved[left as usize].zip(moved[right as usize]);
+            let Some(&place) = pair.and_then(|pair| ranks.get(&pair)) else {
+                own.push(rank);
+                continue;
+            };
+            is_shared[place] = true;
+            if ![left, right, product].iter().any(|&token| is_apart.get(token as usize).copied().unwrap_or(false)) {
+                in_order &= last < Some(place);
+                last = last.max(Some(place));
+            }
+        }
+        let lacking = (0..other.merges.len()).filter(|&place| !is_shared[place]).collect();
+        (own, lacking, in_order)
+    }
+
     /// The merges as pairs of strings, by rank.
     pub(crate) fn merge_strings(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.merges.iter().map(|&(left, right)| (self.tokens.string(left), self.tokens.string(right)))
+        (0..self.merges.len()).map(|rank| self.merge_at(rank))
+    }
+
+    /// The merge of a rank as strings.
+    pub(crate) fn merge_at(&self, rank: usize) -> (&str, &str) {
+        let (left, right) = self.merges[rank];
+        (self.tokens.string(left), self.tokens.string(right))
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod counted;
 mod growing;
+mod leaves;
 mod remaining;
 mod summary;
 mod trie;
@@ -104,11 +105,6 @@ impl Model {
         }
     }
 
-    /// Whether a pretoken that is a token becomes that token, whatever the merges say.
-    pub(crate) fn skips_merges(&self) -> bool {
-        matches!(self, Self::Bpe(bpe) if bpe.ignores_merges())
-    }
-
     /// Adds the tokens of a text, as indices, without those that are removed. `continues`: the text is the end of a word.
     ///
     /// Not for BPE, where merges decide.
@@ -201,6 +197,7 @@ impl Model {
 mod tests {
     use std::sync::Arc;
 
+    use rustc_hash::FxHashSet;
     use tokenizers::models::{unigram, wordpiece};
 
     use super::*;
@@ -339,7 +336,7 @@ mod tests {
     fn a_removed_token_is_split_into_others() {
         let strings = ["<u>", "a", "b", "c", "ab", "abc", "##b", "##c", "##bc"].map(String::from);
         let pieces = Arc::new(Model::WordPiece(WordPiece::new(vocabulary(&strings), "<u>".into(), 100)));
-        let parts = pieces.parts().unwrap();
+        let parts = pieces.parts(&FxHashSet::default()).unwrap();
         assert_eq!((&parts[5].1, &parts[8].1), (&vec![4, 7], &vec![6, 7]));
         let mut remaining = Remaining::new(pieces);
         assert_eq!([remaining.remove(4).unwrap(), remaining.remove(5).unwrap()], [vec![1, 6], vec![1, 8]]);

@@ -94,17 +94,23 @@ impl PyCounts {
         Ok(Self(self.0.at(&places)))
     }
 
-    /// How the occurrences of new tokens change with each new merge: its number, the id of a token, and the change.
-    #[pyo3(signature = (model, *, first_rank, new_tokens))]
-    fn growth(
+    /// How the tokens change with each new merge: the columns of the changes, and the totals.
+    #[pyo3(signature = (model, *, new_ranks, new_tokens))]
+    #[allow(clippy::type_complexity)]
+    fn growth<'py>(
         &self,
-        py: Python<'_>,
+        py: Python<'py>,
         model: &PyModel,
-        first_rank: u32,
+        new_ranks: (u32, u32),
         new_tokens: Vec<(u32, u32)>,
-    ) -> PyResult<Vec<(u32, u32, i64)>> {
+    ) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyBytes>, Bound<'py, PyBytes>, Vec<i64>)> {
         let bpe = model.0.bpe()?;
-        interruptible(py, |stop| bpe.growth(&self.0, first_rank, &new_tokens, stop))
+        let found = interruptible(py, |stop| bpe.growth(&self.0, new_ranks.0..new_ranks.1, &new_tokens, stop))?;
+        let column =
+            |values: Vec<i64>| PyBytes::new(py, &values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>());
+        let numbers = column(found.changes.iter().map(|change| i64::from(change.0)).collect());
+        let places = column(found.changes.iter().map(|change| i64::from(change.1)).collect());
+        Ok((numbers, places, column(found.changes.iter().map(|change| change.2).collect()), found.totals))
     }
 }
 

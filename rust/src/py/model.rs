@@ -3,10 +3,11 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyString};
+use pyo3::types::{IntoPyDict, PyBytes, PyDict, PyString};
 
+use super::interruptible;
 use super::vocabulary::PyVocabulary;
-use crate::bpe::{Alphabet, Bpe, Options, Origin};
+use crate::bpe::{byte_of, Alphabet, Bpe, Options, Origin};
 use crate::model::{Model, Remaining, Summary, Unigram, WordPiece};
 
 #[pyclass(frozen, name = "Model", module = "tokengraft._core")]
@@ -101,8 +102,68 @@ impl PyModel {
     }
 
     /// What the string of every token is split into without it, as ids.
-    fn parts(&self, py: Python<'_>) -> PyResult<Vec<(u32, Vec<u32>)>> {
-        Ok(py.detach(|| self.0.parts())?)
+    fn parts(&self, py: Python<'_>, apart: Vec<u32>) -> PyResult<Vec<(u32, Vec<u32>)>> {
+        Ok(py.detach(|| self.0.parts(&apart.into_iter().collect()))?)
+    }
+
+    /// How often tokens are expected, and how often they are in a text, by themselves or inside another.
+    fn expected<'py>(
+        &self,
+        py: Python<'py>,
+        counts: Vec<(u32, u64)>,
+        apart: Vec<u32>,
+    ) -> PyResult<(Bound<'py, PyDict>, Bound<'py, PyDict>)> {
+        let (expected, uses) = py.detach(|| self.0.expected(&counts, &apart.into_iter().collect()))?;
+        Ok((expected.into_py_dict(py)?, uses.into_py_dict(py)?))
+    }
+
+    /// The leaves in the order in which they are removed, each with its count.
+    fn leaf_order(
+        &self,
+        py: Python<'_>,
+        candidates: Vec<u32>,
+        counts: Vec<(u32, u64)>,
+        expected: Vec<(u32, f64)>,
+    ) -> PyResult<Vec<(u32, u64)>> {
+        interruptible(py, |stop| self.0.leaf_order(&candidates, &counts, &expected, stop))
+    }
+
+    /// Every token that merges make and its two parts, in the order of the merges, as ids of 32 bits.
+    fn applied<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        let ids = py.detach(|| match &*self.0 {
+            Model::Bpe(bpe) => bpe.applied(),
+            _ => Vec::new(),
+        });
+        PyBytes::new(py, &ids.iter().flatten().flat_map(|id| id.to_le_bytes()).collect::<Vec<u8>>())
+    }
+
+    /// The ids and the lengths of all tokens as 32 bits, their text, and a byte for each: whether text is never made of
+    /// it, because the vocabulary lacks it or the byte-level alphabet does not spell it. By ascending id.
+    ///
+    /// The text is the bytes of a token of a byte-level vocabulary, and the string of any other.
+    #[allow(clippy::type_complexity)]
+    fn columns<'py>(
+        &self,
+        py: Python<'py>,
+        more: Vec<(u32, String)>,
+    ) -> (Bound<'py, PyBytes>, Bound<'py, PyBytes>, Bound<'py, PyBytes>, Bound<'py, PyBytes>) {
+        let listed = self.0.tokens().ids().iter().copied().zip(self.0.tokens().strings());
+        let mut all: Vec<(u32, &str)> = listed.chain(more.iter().map(|(id, string)| (*id, string.as_str()))).collect();
+        all.sort_unstable();
+        let (mut ids, mut lengths, mut text, mut outside) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for (id, string) in all {
+            let start = text.len();
+            match self.0.alphabet() {
+                Alphabet::ByteLevel => Alphabet::ByteLevel.decode(string, &mut text),
+                Alphabet::Text => text.extend_from_slice(string.as_bytes()),
+            }
+            let length = (text.len() - start) as u32;
+            let is_spelled = self.0.alphabet() == Alphabet::Text || string.chars().all(|c| byte_of(c).is_some());
+            ids.extend_from_slice(&id.to_le_bytes());
+            lengths.extend_from_slice(&length.to_le_bytes());
+            outside.push(u8::from(!is_spelled || self.0.tokens().index(string).is_none()));
+        }
+        (PyBytes::new(py, &ids), PyBytes::new(py, &lengths), PyBytes::new(py, &text), PyBytes::new(py, &outside))
     }
 
     /// The fields of a [`Summary`], in order.
@@ -133,5 +194,10 @@ impl PyRemaining {
     /// Removes a token, and gives the ids that its string is then split into.
     fn remove(&self, token_id: u32) -> PyResult<Vec<u32>> {
         Ok(self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(token_id)?)
+    }
+
+    /// Every token that the string of a token is split into or merged from, as often as it is.
+    fn uses(&self, token_id: u32) -> PyResult<Vec<u32>> {
+        Ok(self.0.lock().unwrap_or_else(PoisonError::into_inner).uses(token_id)?)
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 
 use super::model::PyModel;
+use crate::error::Error;
 use crate::pretokenize::{
     describe, script_names, Cutter, Piece, PieceRules, Pipeline, Pretokenizer, Spelling, Upstream,
 };
@@ -109,8 +110,9 @@ pub(super) struct PyUpstream(Upstream);
 #[pymethods]
 impl PyUpstream {
     #[new]
-    fn new(py: Python<'_>, tokenizer_json: &str) -> PyResult<Self> {
-        Ok(Self(py.detach(|| Upstream::from_json(tokenizer_json))?))
+    fn new(py: Python<'_>, tokenizer_json: &[u8]) -> PyResult<Self> {
+        let text = std::str::from_utf8(tokenizer_json).map_err(|_| Error::NotText)?;
+        Ok(Self(py.detach(|| Upstream::from_json(text))?))
     }
 
     /// The ids of each text, without special tokens.

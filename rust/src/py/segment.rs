@@ -1,6 +1,6 @@
 //! `Segmenter` in Python: documents to token ids.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
@@ -10,38 +10,38 @@ use super::interruptible;
 use super::model::PyModel;
 use super::pipeline::PyCutter;
 use crate::bpe::Alphabet;
+use crate::model::Model;
 use crate::pretokenize::{Pretokenizer, Spelling};
-use crate::segment::Segmenter;
+use crate::segment::{Segmented, Segmenter};
 
 #[pyclass(frozen, name = "Segmenter", module = "tokengraft._core")]
-pub(super) struct PySegmenter {
-    segmenter: Mutex<Segmenter>,
-    model: Py<PyModel>,
-}
+pub(super) struct PySegmenter(Segmenter);
 
 #[pymethods]
 impl PySegmenter {
     #[new]
-    #[pyo3(signature = (model, skeleton, *, cutter))]
-    fn new(model: Py<PyModel>, skeleton: &str, cutter: Option<&PyCutter>) -> PyResult<Self> {
-        let spelling = match model.get().0.alphabet() {
-            Alphabet::ByteLevel => Spelling::ByteLevel,
-            Alphabet::Text => Spelling::Text(cutter.map(|cutter| Arc::clone(&cutter.0))),
+    #[pyo3(signature = (models, skeleton, *, cutter))]
+    fn new(models: Vec<PyRef<'_, PyModel>>, skeleton: &str, cutter: Option<&PyCutter>) -> PyResult<Self> {
+        let models: Vec<Arc<Model>> = models.iter().map(|model| Arc::clone(&model.0)).collect();
+        let spelling = match models.first().map(|model| model.alphabet()) {
+            Some(Alphabet::ByteLevel) => Spelling::ByteLevel,
+            _ => Spelling::Text(cutter.map(|cutter| Arc::clone(&cutter.0))),
         };
-        let segmenter = Segmenter::new(Pretokenizer::new(skeleton, spelling)?);
-        Ok(Self { segmenter: Mutex::new(segmenter), model })
+        Ok(Self(Segmenter::new(Pretokenizer::new(skeleton, spelling)?, models)))
     }
 
-    /// Ids of 32 bits, the number of tokens of each document as 64 bits, pretokens, and tokens without merge skipping.
-    fn segment<'py>(&self, py: Python<'py>, documents: Vec<PyBackedStr>) -> PyResult<PySegmented<'py>> {
-        let model = self.model.get();
-        let done = interruptible(py, |stop| {
-            let texts: Vec<&str> = documents.iter().map(|document| &**document).collect();
-            self.segmenter.lock().unwrap_or_else(PoisonError::into_inner).segment(&model.0, &texts, stop)
+    /// For each model: ids of 32 bits, the number of tokens of each document as 64 bits, pretokens, and tokens without
+    /// merge skipping.
+    fn segment<'py>(&self, py: Python<'py>, documents: Vec<PyBackedStr>) -> PyResult<Vec<PySegmented<'py>>> {
+        let all = interruptible(py, |stop| {
+            self.0.segment(&documents.iter().map(|document| &**document).collect::<Vec<&str>>(), stop)
         })?;
-        let ids = words(py, done.ids.len() * 4, done.ids.iter().flat_map(|id| id.to_ne_bytes()))?;
-        let lengths = words(py, done.lengths.len() * 8, done.lengths.iter().flat_map(|length| length.to_ne_bytes()))?;
-        Ok((ids, lengths, done.pretokens, done.tokens_by_merges))
+        let one = |done: Segmented| {
+            let ids = words(py, done.ids.len() * 4, done.ids.iter().flat_map(|id| id.to_ne_bytes()))?;
+            let ends = done.lengths.iter().flat_map(|length| length.to_ne_bytes());
+            Ok((ids, words(py, done.lengths.len() * 8, ends)?, done.pretokens, done.tokens_by_merges))
+        };
+        all.into_iter().map(one).collect()
     }
 }
 

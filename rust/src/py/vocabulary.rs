@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyInt, PyString, PyTuple};
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::bpe::{TokenList, Vocabulary};
 use crate::error::Error;
@@ -97,17 +97,47 @@ impl PyVocabulary {
         PyTuple::new(py, self.0.merges.iter().map(pair).collect::<PyResult<Vec<_>>>()?)
     }
 
-    /// The merges as pairs of strings.
-    fn merge_strings<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyTuple>>> {
-        let strings: Vec<Bound<'_, PyString>> =
-            self.0.tokens.strings().map(|string| PyString::new(py, string)).collect();
-        let pair = |&(left, right): &(u32, u32)| PyTuple::new(py, [&strings[left as usize], &strings[right as usize]]);
-        self.0.merges.iter().map(pair).collect()
+    /// The ids of both parts of every merge, as 32 bits.
+    fn merge_ids<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        let (ids, parts) = (self.0.tokens.ids(), self.0.merges.iter().flat_map(|&(left, right)| [left, right]));
+        PyBytes::new(py, &parts.flat_map(|token| ids[token as usize].to_le_bytes()).collect::<Vec<u8>>())
+    }
+
+    /// The merges of some ranks as pairs of strings; by default of all.
+    #[pyo3(signature = (start = 0, end = None))]
+    fn merge_strings<'py>(
+        &self,
+        py: Python<'py>,
+        start: usize,
+        end: Option<usize>,
+    ) -> PyResult<Vec<Bound<'py, PyTuple>>> {
+        let mut strings: FxHashMap<u32, Bound<'py, PyString>> = FxHashMap::default();
+        let mut string =
+            |token: u32| strings.entry(token).or_insert_with(|| PyString::new(py, self.0.tokens.string(token))).clone();
+        let end = end.unwrap_or(usize::MAX).min(self.0.merges.len());
+        let merges = self.0.merges[start.min(end)..end].iter();
+        merges.map(|&(left, right)| PyTuple::new(py, [string(left), string(right)])).collect()
     }
 
     /// How many of the first merges are the same as those of another vocabulary.
     fn common_merges(&self, py: Python<'_>, other: &Self) -> usize {
         py.detach(|| self.0.common_merges(&other.0))
+    }
+
+    /// The merges that another vocabulary lacks, and those of it that this one lacks, as strings; and whether the others
+    /// are in the same order, apart from those with some tokens.
+    #[allow(clippy::type_complexity)]
+    fn merge_difference(
+        &self,
+        py: Python<'_>,
+        other: &Self,
+        apart: Vec<String>,
+    ) -> (Vec<(&str, &str)>, Vec<(String, String)>, bool) {
+        let apart = apart.iter().map(String::as_str).collect();
+        let (own, lacking, in_order) = py.detach(|| self.0.merge_difference(&other.0, &apart));
+        let own = own.into_iter().map(|rank| self.0.merge_at(rank)).collect();
+        let lacking = lacking.into_iter().map(|rank| other.0.merge_at(rank));
+        (own, lacking.map(|(left, right)| (left.to_string(), right.to_string())).collect(), in_order)
     }
 
     /// `model.vocab` and `model.merges` as JSON.

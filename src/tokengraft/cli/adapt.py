@@ -40,7 +40,6 @@ def add(commands: Commands) -> None:
     """Adds the command to the parser."""
     command = commands.add_parser(
         "adapt",
-        help="adapt a model to text: prune, extend, check, measure, transplant",
         description="The complete pipeline: count the text, prune tokens that it rarely uses, learn new ones, check "
         "the result, measure it on held-out documents, and transplant the checkpoint. An interrupted run resumes when "
         "it is started again with the same options.",

@@ -13,7 +13,6 @@ def add(commands: Commands) -> None:
     """Adds the command to the parser."""
     command = commands.add_parser(
         "blend",
-        help="mix the weights of a trained model with those before training",
         description="Write the weighted mean of a model after and before training, file by file, without loading it. "
         "It gives back most of what other languages lost in training. Rows of new tokens are the trained ones. "
         "`tokengraft train` does it by itself; this command is for models that were trained elsewhere.",

@@ -32,7 +32,6 @@ def add(commands: Commands) -> None:
     """Adds the command to the parser."""
     command = commands.add_parser(
         "check",
-        help="verify a tokenizer, alone or against its base",
         description="Verify any tokenizer, including one that another tool made. With --base, also verify the edit: "
         "kept ids, merges and added tokens, and everything else in the files that the edit does not explain. What can "
         "change ids, segmentation or decoding is a failure, other changes are notes. Exits with 1 if a check fails.",

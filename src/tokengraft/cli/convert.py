@@ -26,7 +26,6 @@ def add(commands: Commands) -> None:
     """Adds the command to the parser."""
     command = commands.add_parser(
         "convert",
-        help="write a tokenizer in another file format",
         description="Write a tokenizer in another file format, if it can express the tokenizer exactly, and prove that "
         "both encode alike: on the text of every token, on text of random tokens, and with the library of the format.",
     )

@@ -28,7 +28,6 @@ def add(commands: Commands) -> None:
     """Adds the commands to the parser."""
     command = commands.add_parser(
         "count",
-        help="count the pretokens of a corpus; all other steps work from the counts",
         description="Count the pretokens of a corpus into a Parquet file. Extension, pruning and evaluation work from "
         "it and do not read the corpus again.",
     )
@@ -46,7 +45,7 @@ def add(commands: Commands) -> None:
 
 
 def _add_merge(commands: Commands) -> None:
-    group = commands.add_parser("counts", help="work with files of counts", description="Work with files of counts.")
+    group = commands.add_parser("counts", description="Work with files of counts.")
     command = group.add_subparsers(title="commands", metavar="COMMAND", required=True).add_parser(
         "merge",
         help="add up files of counts",

@@ -26,7 +26,6 @@ def add(commands: Commands) -> None:
     """Adds the command to the parser."""
     command = commands.add_parser(
         "draft",
-        help="choose the ids of a smaller head for speculative decoding",
         description="Choose the ids that the head of a draft model predicts, by the text that the target will write: "
         "special tokens, those of chat templates and bytes, then the most frequent. Writes them as a JSON list and as "
         "the maps of EAGLE-3, and with --cut the draft with its head cut to them. The target verifies what a draft "

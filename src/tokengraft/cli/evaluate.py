@@ -39,7 +39,6 @@ def add(commands: Commands) -> None:
     """Adds the command to the parser."""
     command = commands.add_parser(
         "evaluate",
-        help="measure tokenizers and models on texts",
         description="Measure every tokenizer on every text: bytes per token, fertility, Rényi efficiency, vocabulary "
         "use, and the differences from a base tokenizer. With --bits also the models: bits per byte.",
     )

@@ -15,7 +15,6 @@ def add(commands: Commands) -> None:
     """Adds the command to the parser."""
     command = commands.add_parser(
         "extend",
-        help="learn new tokens by continuing BPE training",
         description="Learn new tokens by continuing BPE training on new text, so that every new token is reachable. "
         "Kept ids do not move. The written folder is loaded again with other libraries and compared.",
         first="--counts --corpus --add --held-out --curve --scripts --preserve --include --special --text-field "

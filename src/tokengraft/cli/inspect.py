@@ -26,7 +26,6 @@ def add(commands: Commands) -> None:
     """Adds the command to the parser."""
     command = commands.add_parser(
         "inspect",
-        help="show what is in a tokenizer",
         description="Show the kind, sizes and id layout of a tokenizer, its unreachable tokens, and known problems.",
     )
     add_source(command)

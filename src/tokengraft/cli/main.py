@@ -19,26 +19,25 @@ from types import FrameType
 from typing import Any, NoReturn, TextIO, cast
 
 from tokengraft import __version__
-from tokengraft.corpus.files import input_without_credentials
 from tokengraft.errors import OutputError, TokengraftError, escaped, on_command_line, without_credentials
-from tokengraft.options.table import options_of
 
-COMMANDS = (
-    "adapt",
-    "train",
-    "blend",
-    "inspect",
-    "count",
-    "prune",
-    "extend",
-    "check",
-    "evaluate",
-    "report",
-    "transplant",
-    "draft",
-    "convert",
-)
-"""The commands, in the order of `--help`. Each has a module of its name."""
+COMMANDS = {
+    "adapt": "adapt a model to text: prune, extend, check, measure, transplant",
+    "train": "train an adapted model, and blend it (needs torch)",
+    "blend": "mix the weights of a trained model with those before training",
+    "inspect": "show what is in a tokenizer",
+    "count": "count the pretokens of a corpus; all other steps work from the counts",
+    "counts": "work with files of counts",
+    "prune": "remove tokens that a deployment does not need",
+    "extend": "learn new tokens by continuing BPE training",
+    "check": "verify a tokenizer, alone or against its base",
+    "evaluate": "measure tokenizers and models on texts",
+    "report": "write a page that compares two tokenizers",
+    "transplant": "give a checkpoint the vocabulary of another tokenizer",
+    "draft": "choose the ids of a smaller head for speculative decoding",
+    "convert": "write a tokenizer in another file format",
+}
+"""The commands with their help, in the order of `--help`. Each has a module of its name; `counts` is in `count`."""
 _DESCRIPTION = "Extend and prune the tokenizer of a pre-trained language model, and its checkpoint with it."
 START = """\
 Extends and prunes the tokenizer of a language model, and its checkpoint with it
@@ -82,8 +81,7 @@ def _run(arguments: Sequence[str] | None, *, has_stdout: bool) -> int:
         if not given:
             print(START)
             return 0
-        # Only the command that runs is imported. The parser of all is for `--help` and for wrong names.
-        options = build_parser(given[:1] if given and given[0] in COMMANDS else COMMANDS).parse_args(given)
+        options = build_parser(given[:1]).parse_args(given)  # only the command that runs is imported
         options.arguments = [*given]
         from tokengraft.corpus.open import only_paths
 
@@ -179,6 +177,9 @@ class Parser(argparse.ArgumentParser):
         if unknown and self._subparsers is None:
             flags = [flag for action in self._actions for flag in action.option_strings]
             meant = _meant(unknown[0].partition("=")[0], flags)
+            from tokengraft.corpus.files import input_without_credentials
+            from tokengraft.options.table import options_of
+
             if self.prog.endswith(" adapt") and unknown[0] in {option.flag for option in options_of("recipe")}:
                 meant = " (an option of recipes: write it to a file, and pass --recipe FILE)"
             self.error(f"unknown: {' '.join(map(input_without_credentials, unknown))}{meant}")
@@ -202,13 +203,25 @@ def _meant(unknown: str, known: Iterable[str]) -> str:
     return f" (did you mean {' or '.join(close)}?)" if close else ""
 
 
-def build_parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
-    """The parser of some commands; by default of all."""
+class _Commands(argparse._SubParsersAction):  # type: ignore[type-arg]
+    """The commands. One that is added without its options is only listed."""
+
+    def add_parser(self, name: str, **options: Any) -> Any:
+        """The parser of a command."""
+        return super().add_parser(name, help=COMMANDS[name], **options)
+
+
+def build_parser(names: Iterable[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
+    """The parser of some commands; by default of all. The others are listed in its help."""
     parser = Parser(prog="tokengraft", description=_DESCRIPTION)
     parser.add_argument("--version", action="version", version=f"tokengraft {__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name in names:
-        import_module(f"tokengraft.cli.{name}").add(commands)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, action=_Commands)
+    modules = {"count" if name == "counts" else name for name in names}
+    for name in COMMANDS:
+        if name in modules:
+            import_module(f"tokengraft.cli.{name}").add(commands)
+        elif name not in commands.choices:
+            commands.add_parser(name)
     return parser
 
 
@@ -227,6 +240,8 @@ def resumable(work: Path, arguments: Sequence[str], what: str) -> Iterator[None]
         yield
     except (KeyboardInterrupt, Stopped):
         if work.is_dir() and any(work.iterdir()):
+            from tokengraft.corpus.files import input_without_credentials
+
             shown = [input_without_credentials(argument) for argument in arguments]
             again = "" if shown == [*arguments] else "; credentials in URLs are not shown: add them again"
             print(escaped(f"kept: {what} in `{work}`"), file=sys.stderr)

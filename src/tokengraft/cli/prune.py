@@ -12,7 +12,6 @@ def add(commands: Commands) -> None:
     """Adds the command to the parser."""
     command = commands.add_parser(
         "prune",
-        help="remove tokens that a deployment does not need",
         description="Remove tokens, by default the rarest leaves of the merge tree, so that every kept token stays "
         "reachable. Special and added tokens, bytes and, unless bytes spell them, characters are kept; by default also "
         "white space, digits, ASCII punctuation, names of source code and text of chat templates. Ids are renumbered "

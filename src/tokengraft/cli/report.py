@@ -33,7 +33,6 @@ def add(commands: Commands) -> None:
     """Adds the command to the parser."""
     command = commands.add_parser(
         "report",
-        help="write a page that compares two tokenizers",
         description="Write one HTML page about two tokenizers, whatever made them: what changed, the effect on every "
         "text, all tokens, and a reader in which both tokenizers split any text. The page needs no network.",
     )

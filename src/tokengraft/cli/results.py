@@ -63,7 +63,7 @@ def _edit_data(result: Vocabulary, request: Request) -> dict[str, Any]:
     """The result of `extend` or `prune` as JSON-ready data."""
     extension, order, verified = result.extension, result.order, result.verified
     data: dict[str, Any] = {
-        "tokens": len(result.tokenizer.tokens),
+        "tokens": len(result.tokenizer),
         "rows": rows_of(result, request)[1],
         "newly_unreachable": len(_unreachable(result.tokenizer) - _unreachable(result.base)),
         "left_out": [*left_out(result.base, result.tokenizer)],
@@ -116,7 +116,7 @@ def _edit_rows(result: Vocabulary, request: Request) -> Rows:
         if base.algorithm == "BPE":
             yield "merges", f"{len(extension.merges):,} new, {len(new.merges):,} in all"
     elif order is not None:
-        yield "tokens", f"{len(order):,} removed by {order.method}, {len(new.tokens):,} kept"
+        yield "tokens", f"{len(order):,} removed by {order.method}, {len(new):,} kept"
         yield from removed_rows(removed_summary(base, (removal.id for removal in order.removals)), order.kept)
         yield "unreachable", f"{len(_unreachable(new) - _unreachable(base)):,} kept tokens became unreachable"
     elif request.edit.method not in (None, "continued"):
@@ -162,8 +162,7 @@ def _new(result: Vocabulary) -> set[str]:
 
 
 def _unreachable(tokenizer: Tokenizer) -> set[str]:
-    failing = set(tokenizer.structure.unreachable)
-    return {token.string for token in tokenizer.tokens if token.id in failing}
+    return {tokenizer.strings[token_id] for token_id in tokenizer.structure.unreachable}
 
 
 def learned_for(extension: Extension) -> dict[str, int]:

@@ -18,7 +18,6 @@ def add(commands: Commands) -> None:
     command = commands.add_parser(
         "train",
         first="--text --keep --held-out --out --passes --max-bytes --learning-rate --blend --trainer",
-        help="train an adapted model, and blend it (needs torch)",
         description="Train an adapted model on text of its new language, with a share of text to keep, and blend the "
         "result with the weights before training. `training.json` of the model has the settings. Several GPUs: "
         "`torchrun --nproc-per-node N -m tokengraft train ...`. After an interruption, the same command goes on.",

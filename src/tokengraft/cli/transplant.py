@@ -23,7 +23,6 @@ def add(commands: Commands) -> None:
     """Adds the command to the parser."""
     command = commands.add_parser(
         "transplant",
-        help="give a checkpoint the vocabulary of another tokenizer",
         description="Write a checkpoint whose embeddings and configs fit another tokenizer, without loading the model. "
         "Kept rows are copied bit for bit, new rows are initialised, and ids in configs are rewritten. The result is "
         "compared with the source, then renamed into place.",

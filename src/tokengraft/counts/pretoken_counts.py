@@ -9,8 +9,9 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from fractions import Fraction
+from functools import cached_property
 from math import gcd, lcm
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,8 @@ NO_ROWS = _core.Counts(b"", bytes(8), b"")
 copyreg.pickle(_core.Counts, lambda table: (_core.Counts, table.columns()))
 LARGEST_WEIGHT = 10**15
 """Weights are below it."""
+MOST_ENCODED = 2
+"""Tokenizers whose token counts are kept."""
 TOP_SHOWN = 3
 """Pretokens that a `repr` has."""
 
@@ -121,12 +124,27 @@ class PretokenCounts:
             by_merges: Turn merge skipping (`ignore_merges`) off.
             uses: Also count every use of a token in a merge.
         """
+        require_type("tokenizer", tokenizer, Tokenizer)
+        model, key = tokenizer.core_model, (id(tokenizer.core_model), by_merges, uses)
+        if key in self._encoded:
+            return dict(self._encoded[key][1])
         self.require(tokenizer)
-        total = dict(self.table.tokens(tokenizer.core_model, by_merges=by_merges, uses=uses))
+        total = dict(self.table.tokens(model, by_merges=by_merges, uses=uses))
         for token in tokenizer.added:
             if self.added.get(token.content):
                 total[token.id] = total.get(token.id, 0) + self.added[token.content]
-        return dict(sorted(total.items()))
+        while len(self._encoded) >= MOST_ENCODED:
+            self._encoded.pop(next(iter(self._encoded)))
+        self._encoded[key] = (model, dict(sorted(total.items())))
+        return dict(self._encoded[key][1])
+
+    @cached_property
+    def _encoded(self) -> dict[tuple[int, bool, bool], tuple[_core.Model, dict[int, int]]]:
+        """The last results of `tokens`, each with its model: the base and the new one are asked for several times."""
+        return {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def lost(self, tokenizer: Tokenizer, *, by_merges: bool = False) -> dict[bytes, int]:
         """How often each character occurs that a tokenizer drops or replaces by its unknown token, by its bytes.

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict
 from fractions import Fraction
 from typing import NamedTuple
@@ -114,7 +114,7 @@ def missing_characters(
         )
     if tokenizer.kind == "byte-level" or not character_coverage:
         return ()
-    known = {token.string for token in tokenizer.tokens}
+    known = tokenizer.ids.keys()
     counted = Counter[str]()
     for text in languages_of(counts):
         visible = {character: count for character, count in text.table.characters() if is_visible(character)}
@@ -141,7 +141,7 @@ def is_visible(character: str) -> bool:
     return character != SPACE and character not in RESERVED and not character.isspace() and category(character) != "Cc"
 
 
-def _is_known(character: str, known: set[str], tokenizer: Tokenizer) -> bool:
+def _is_known(character: str, known: Collection[str], tokenizer: Tokenizer) -> bool:
     return character in known or (tokenizer.byte_fallback and character.isascii())
 
 

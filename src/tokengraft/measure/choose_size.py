@@ -11,7 +11,7 @@ from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import CountsError, OptionError, number, option, positive, require_type
 from tokengraft.learn.extension import Extension
 from tokengraft.measure.segments import Text, open_text
-from tokengraft.measure.sizes import Curve, curve_of_extension, knee_of, rare_share, support
+from tokengraft.measure.sizes import Curve, Sizes, curve_of_extension, knee_of, rare_share
 from tokengraft.progress import stage
 from tokengraft.representation import Table, set_fields, shown
 from tokengraft.tokenizer.edit import require_base
@@ -161,8 +161,9 @@ def choose_size(
         )
     measured = open_text("text", text, read_options)
     sizes = grid(len(extension), options.multiple, options.min_size)
-    occurrences = support(tokenizer, extension, counts, options.training_text)
-    curve = curve_of_extension(tokenizer, extension, occurrences, measured, sizes)
+    every_size = Sizes(tokenizer, extension)
+    occurrences = every_size.support(counts, options.training_text)
+    curve = curve_of_extension(every_size, occurrences, measured, sizes)
     supported = supported_size(sizes, lambda size: rare_share(occurrences(size), options.min_support) or 0.0, options)
     smallest = sizes[0] if options.min_size > 1 else 0
     knee = knee_of([point for point in curve.points if point.tokens >= smallest])

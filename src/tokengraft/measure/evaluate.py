@@ -5,9 +5,7 @@ import io
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields, replace
-from itertools import repeat
 from typing import Any
 
 from tokengraft import _core
@@ -23,7 +21,18 @@ from tokengraft.measure.metrics import (
     share,
     used_share,
 )
-from tokengraft.measure.segments import Text, TokenTotals, batches, lost_bytes, open_text, stream_text, text_warnings
+from tokengraft.measure.segments import (
+    Segmenter,
+    Segments,
+    Text,
+    TokenTotals,
+    batches,
+    lost_bytes,
+    open_text,
+    same_pipelines,
+    stream_text,
+    text_warnings,
+)
 from tokengraft.progress import stage
 from tokengraft.representation import Table, aligned, sentences, short, shown
 from tokengraft.tokenizer.kind import token_bytes
@@ -449,13 +458,16 @@ def _from_text(
     """The scores by tokenizer, and of how many documents the edit distance is unknown."""
     size, totals = _TextSize(), {key: TokenTotals(tok) for key, tok in loaded.items()}
     compared = {key: DocumentComparison(tok, loaded[base]) for key, tok in loaded.items()} if base is not None else {}
-    with ThreadPoolExecutor(len(loaded)) as threads:  # the core encodes with one thread for each tokenizer
-        for batch in batches(documents):
-            found = threads.map(TokenTotals.add, totals.values(), repeat(batch))
-            size.add(batch)
-            segments = dict(zip(totals, found, strict=False))
-            for key, comparison in compared.items():
-                comparison.add(segments[key], segments[base or key])
+    segmenters = [(names, Segmenter(*(loaded[name] for name in names))) for names in same_pipelines(loaded)]
+    for batch in batches(documents):
+        size.add(batch)
+        segments = dict[str, Segments]()
+        for names, segmenter in segmenters:
+            segments |= zip(names, segmenter.segment_by_each(batch), strict=True)
+        for key, found in segments.items():
+            totals[key].add(batch, found)
+        for key, comparison in compared.items():
+            comparison.add(segments[key], segments[base or key])
     scores = {key: _score(key, name, size, found) for key, found in totals.items()}
     for key, comparison in compared.items():
         scores[key] = replace(

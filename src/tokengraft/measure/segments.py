@@ -12,9 +12,9 @@ from tokengraft.corpus.open import Corpus, open_corpus
 from tokengraft.corpus.options import ReadOptions, Totals
 from tokengraft.corpus.read import input_documents
 from tokengraft.counts.count import count, reading_warnings
-from tokengraft.counts.fingerprint import cutter, may_be_cut, piece_rules
+from tokengraft.counts.fingerprint import Fingerprint, cutter, may_be_cut, piece_rules
 from tokengraft.counts.pretoken_counts import PretokenCounts, split_counts
-from tokengraft.errors import CorpusError, OptionError, require_type
+from tokengraft.errors import CorpusError, CountsError, OptionError, require_type
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -196,22 +196,57 @@ def frequencies(ids: "np.ndarray") -> tuple["np.ndarray", "np.ndarray"]:
 
 
 class Segmenter:
-    """Splits documents into tokens. Keeps the tokens of frequent pretokens."""
+    """Splits documents into tokens, on all cores. Keeps the tokens of frequent pretokens.
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    Several tokenizers must have one pipeline, as `same_pipelines` groups them: documents are pretokenized once.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, *others: Tokenizer) -> None:
         self._core = _core.Segmenter(
-            tokenizer.core_model,
+            [each.core_model for each in (tokenizer, *others)],
             tokenizer.skeleton,
             cutter=cutter(tokenizer, piece_rules(tokenizer)) if may_be_cut(tokenizer) else None,
         )
 
-    def segment(self, documents: list[str]) -> Segments:
-        """The tokens of documents."""
+    def segment_by_each(self, documents: list[str]) -> list[Segments]:
+        """The tokens of documents with each tokenizer."""
         import numpy as np
 
-        ids, lengths, n_pretokens, n_by_merges = self._core.segment(documents)
-        ends = np.cumsum(np.frombuffer(lengths, np.uint64).astype(np.int64))
-        return Segments(np.frombuffer(ids, np.uint32), np.concatenate(([0], ends)), n_pretokens, n_by_merges)
+        found = []
+        for ids, lengths, n_pretokens, n_by_merges in self._core.segment(documents):
+            starts = np.concatenate(([0], np.cumsum(np.frombuffer(lengths, np.uint64).astype(np.int64))))
+            found.append(Segments(np.frombuffer(ids, np.uint32), starts, n_pretokens, n_by_merges))
+        return found
+
+    def segment(self, documents: list[str]) -> Segments:
+        """The tokens of documents with the first tokenizer."""
+        return self.segment_by_each(documents)[0]
+
+
+def same_pipelines(tokenizers: Mapping[str, Tokenizer]) -> list[list[str]]:
+    """The names of tokenizers, those together that the pretokens of the first one are valid for."""
+    groups: list[list[str]] = []
+    for name, tokenizer in tokenizers.items():
+        for group in groups:
+            first = tokenizers[group[0]]
+            if tokenizer.skeleton == first.skeleton and _takes_pretokens(tokenizer, first):
+                group.append(name)
+                break
+        else:
+            groups.append([name])
+    return groups
+
+
+def _takes_pretokens(tokenizer: Tokenizer, of: Tokenizer) -> bool:
+    """Whether a tokenizer can encode the pretokens of another one, which may be cut where one of its tokens spans."""
+    if not may_be_cut(tokenizer) and not may_be_cut(of):
+        return tokenizer.kind == of.kind
+    try:
+        rules = piece_rules(of)
+        Fingerprint.of(tokenizer, rules).require_counts(Fingerprint.of(of, rules))
+    except CountsError:
+        return False
+    return may_be_cut(tokenizer) == may_be_cut(of)
 
 
 class TokenTotals:
@@ -235,13 +270,8 @@ class TokenTotals:
         found.lost_by_merges.update(counts.lost(tokenizer, by_merges=True) if skips else found.lost)
         return found
 
-    @cached_property
-    def _segmenter(self) -> "Segmenter":
-        return Segmenter(self.tokenizer)
-
-    def add(self, batch: list[str]) -> Segments:
-        """Adds a batch of documents, and returns their tokens."""
-        segments = self._segmenter.segment(batch)
+    def add(self, batch: list[str], segments: Segments) -> None:
+        """Adds a batch of documents with their tokens."""
         self._lengths.append(segments.lengths)
         self.counted.update(segments.counted())
         self.n_pretokens += segments.n_pretokens
@@ -250,7 +280,6 @@ class TokenTotals:
             counts = count(self.tokenizer, iter(batch))
             self.lost.update(counts.lost(self.tokenizer))
             self.lost_by_merges.update(counts.lost(self.tokenizer, by_merges=True))
-        return segments
 
     @property
     def lengths(self) -> "np.ndarray":
@@ -262,7 +291,7 @@ class TokenTotals:
 
 def token_totals(tokenizer: Tokenizer, documents: Iterable[str]) -> TokenTotals:
     """The tokens of documents with one tokenizer."""
-    totals = TokenTotals(tokenizer)
+    totals, segmenter = TokenTotals(tokenizer), Segmenter(tokenizer)
     for batch in batches(documents):
-        totals.add(batch)
+        totals.add(batch, segmenter.segment(batch))
     return totals

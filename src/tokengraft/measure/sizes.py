@@ -1,7 +1,8 @@
 """Extensions by number of new tokens, from one training run: bytes per token of held-out text, and rare tokens.
 
-`curve` measures a text and finds the knee. `support` is how often each new token occurs in the text that it was learned
-from. A token that occurs rarely is rarely trained: its embedding row stays close to what it was initialised with.
+`curve` measures a text and finds the knee. `Sizes.support` is how often each new token occurs in the text that it was
+learned from. A token that occurs rarely is rarely trained: its embedding row stays close to what it was initialised
+with.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 
 from tokengraft.corpus.open import Corpus
 from tokengraft.corpus.options import ReadOptions
+from tokengraft.counts.count import count
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import CountsError, OptionError, option, positive, require_list, require_type, whole_number
 from tokengraft.learn.continued import extend
@@ -125,13 +127,12 @@ def curve(
             hint=f"pass numbers of tokens: {option('sizes')} 1000 2000 4000",
         )
     measured = open_text("text", text, read_options)
-    extension = extend(tokenizer, counts, wanted[-1], limits=limits)
-    return curve_of_extension(tokenizer, extension, support(tokenizer, extension, counts), measured, wanted, rows_width)
+    every_size = Sizes(tokenizer, extend(tokenizer, counts, wanted[-1], limits=limits))
+    return curve_of_extension(every_size, every_size.support(counts), measured, wanted, rows_width)
 
 
 def curve_of_extension(
-    tokenizer: Tokenizer,
-    extension: Extension,
+    every_size: "Sizes",
     occurrences: Support,
     text: Text | PretokenCounts,
     sizes: Iterable[int],
@@ -141,7 +142,8 @@ def curve_of_extension(
 
     Sizes that the extension does not reach are left out; if it reaches none, its own size is measured.
     """
-    base = bytes_per_token(tokenizer, text)
+    extension, rate_of = every_size.extension, every_size.bytes_per_token(text)
+    base = rate_of(0)
     if not base:
         raise OptionError("the held-out text has no tokens", hint="pass text that the tokenizer can encode")
     reached = [size for size in sizes if size <= len(extension)] or [len(extension)] * bool(len(extension))
@@ -151,7 +153,7 @@ def curve_of_extension(
         rare = (rare_share(occurring, below) for below in (10, 100, 1000))
         return CurvePoint(size, rate, rate / base - 1, size * rows_width if rows_width else None, *rare)
 
-    measured = (point(bytes_per_token(extension[:size].apply(tokenizer), text), occurrences(size)) for size in reached)
+    measured = (point(rate_of(size), occurrences(size)) for size in reached)
     name = text.name if isinstance(text, Text) else "counts"
     return Curve(name, (point(base, ()), *measured), extension, text_warnings(name, text))
 
@@ -176,44 +178,82 @@ def bytes_per_token(tokenizer: Tokenizer, text: Text | PretokenCounts) -> float:
     return share(max(n_bytes - lost_bytes(lost), 0), n_tokens) or 0.0
 
 
-def support(
-    tokenizer: Tokenizer, extension: Extension, counts: PretokenCounts, training_text: int | None = None
-) -> Support:
-    """A function from a number of new tokens to the occurrences of each, or those expected in a training text.
+class Sizes:
+    """An extension of a tokenizer at every size.
 
-    An occurrence inside a longer token does not count, so this is not the frequency of the token's merge. If all new
-    merges rank after those of the base, one encoding of the text serves all sizes. Otherwise each size needs its own.
+    One encoding of a text serves all sizes if the new merges stand together in the table. After them may be those of
+    white space. Otherwise each size needs a tokenizer of its own.
     """
-    extended, ratio = extension.apply(tokenizer), text_ratio(counts, training_text)
-    counts.require(extended)
-    old, new = tokenizer.core_vocabulary, extended.core_vocabulary
-    ranks_last = not extension.characters and new.common_merges(old) == old.n_merges
-    if not ranks_last or extended.merge_strings()[old.n_merges :] != [(m.left, m.right) for m in extension.merges]:
+
+    def __init__(self, tokenizer: Tokenizer, extension: Extension) -> None:
+        self.tokenizer, self.extension, self.extended = tokenizer, extension, extension.apply(tokenizer)
+        old, new = tokenizer.core_vocabulary, self.extended.core_vocabulary
+        first, n_merges = new.common_merges(old), len(extension.merges)
+        learned = [(merge.left, merge.right) for merge in extension.merges]
+        self._is_one_run = (
+            tokenizer.algorithm == "BPE"
+            and not extension.characters
+            and new.n_merges == old.n_merges + n_merges
+            and new.merge_strings(first, first + n_merges) == learned
+            and new.merge_strings(first + n_merges) == old.merge_strings(first)
+        )
+        self._ranks = (first, first + n_merges)
+        self._numbers = [number for number, merge in enumerate(extension.merges) if merge.new]
+
+    def _growth(self, counts: PretokenCounts) -> tuple[bytes, bytes, bytes, list[int]]:
+        counts.require(self.extended)
+        ids = (self.extended.ids[token] for token in self.extension.tokens)
+        new_tokens = list(zip(ids, self._numbers, strict=True))
+        return counts.table.growth(self.extended.core_model, new_ranks=self._ranks, new_tokens=new_tokens)
+
+    def _at(self, size: int) -> Tokenizer:
+        return self.extension[:size].apply(self.tokenizer) if size else self.tokenizer
+
+    def support(self, counts: PretokenCounts, training_text: int | None = None) -> Support:
+        """A function from a number of new tokens to the occurrences of each, or those expected in a training text.
+
+        An occurrence inside a longer token does not count, so this is not the frequency of the token's merge.
+        """
+        import numpy as np
+
+        ratio = text_ratio(counts, training_text)
+        if not self._is_one_run:
+
+            @cache
+            def encoded(size: int) -> list[int]:
+                cut = self._at(size)
+                total = counts.tokens(cut)
+                return expected((total.get(cut.ids[token], 0) for token in self.extension.tokens[:size]), ratio)
+
+            return encoded
+        numbers, places, changes = (np.frombuffer(column, "<i8") for column in self._growth(counts)[:3])
 
         @cache
-        def encoded(size: int) -> list[int]:
-            cut = extended if size == len(extension) else extension[:size].apply(tokenizer)
-            total = counts.tokens(cut)
-            return expected((total.get(cut.ids[token], 0) for token in extension.tokens[:size]), ratio)
+        def occurrences(size: int) -> list[int]:
+            occurring = np.zeros(size, np.int64)
+            end = np.searchsorted(numbers, self._numbers[size - 1], side="right") if size else 0
+            np.add.at(occurring, places[:end], changes[:end])
+            return expected(occurring.tolist(), ratio)
 
-        return encoded
-    ids = [extended.ids[token] for token in extension.tokens]
-    numbers = [number for number, merge in enumerate(extension.merges) if merge.new]
-    changes = counts.table.growth(
-        extended.core_model, first_rank=old.n_merges, new_tokens=list(zip(ids, numbers, strict=True))
-    )
-    places = {token_id: place for place, token_id in enumerate(ids)}
+        return occurrences
 
-    @cache
-    def occurrences(size: int) -> list[int]:
-        occurring, last = [0] * size, numbers[size - 1] if size else -1
-        for number, token_id, change in changes:
-            if number > last:
-                break
-            occurring[places[token_id]] += change
-        return expected(occurring, ratio)
+    def bytes_per_token(self, text: Text | PretokenCounts) -> Callable[[int], float]:
+        """A function from a number of new tokens to bytes per token of a text."""
+        base = self.tokenizer
+        # A whole pretoken that skips its merges may have characters that no token has.
+        is_constant = base.spells_everything or not base.ignore_merges
+        if not self._is_one_run or not is_constant or (isinstance(text, Text) and not text.documents):
+            return lambda size: bytes_per_token(self._at(size), text)
+        counts = text if isinstance(text, PretokenCounts) else count(self.extended, iter(text.documents))
+        totals, n_added = self._growth(counts)[3], sum(counts.added.values())
+        n_bytes = text.totals.bytes if isinstance(text, PretokenCounts) else text.n_bytes
+        kept = max(n_bytes - lost_bytes(counts.lost(self.extended)), 0)
 
-    return occurrences
+        def rate(size: int) -> float:
+            n_merges = self._numbers[size - 1] + 1 if size else 0
+            return share(kept, totals[n_merges] + n_added) or 0.0
+
+        return rate
 
 
 def text_ratio(counts: PretokenCounts, training_text: int | None) -> Fraction:
@@ -244,7 +284,7 @@ def expected(occurring: Iterable[int], ratio: Fraction) -> list[int]:
 
 
 def least_support(extension: Extension, *, has_merges: bool = True) -> list[int]:
-    """A lower bound of `support`, which needs no text: at least how often each token of an extension occurs.
+    """A lower bound of `Sizes.support`, which needs no text: at least how often each token of an extension occurs.
 
     A token occurs as often as its pair when it was learned, less the later merges that use it. Of the pairs in
     a run of equal tokens, at least half is merged. With `Parity`, frequencies are those of one language: 0. So it is

@@ -73,7 +73,7 @@ def parse_settings(raw: bytes, name: str) -> dict[str, Any]:
     problem = ""
     if not isinstance(content, dict):
         problem = f"holds a {type(content).__name__}; expected a JSON object"
-    elif any(depth > MAX_DEPTH for depth, _ in _walk(content)):
+    elif _is_too_deep(content):
         problem = f"is nested deeper than {MAX_DEPTH} levels"
     if problem:
         raise UnreadableFileError(f"`{name}` {problem}", hint="check what wrote the file")
@@ -129,6 +129,15 @@ def _object_without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
         raise ValueError(f"the key {twice!r} stands twice in one object, of which loaders would keep one")
     return document
+
+
+def _is_too_deep(document: Any) -> bool:
+    """Whether a value is nested deeper than `MAX_DEPTH`. Looks at containers alone: there may be thousands of texts."""
+    level = [document]
+    for _ in range(MAX_DEPTH):
+        inner = (value.values() if isinstance(value, dict) else value for value in level)
+        level = [value for values in inner for value in values if isinstance(value, dict | list) and value]
+    return bool(level)
 
 
 def _walk(document: Any) -> Iterator[tuple[int, Any]]:

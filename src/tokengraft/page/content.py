@@ -2,7 +2,7 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import zip_longest
@@ -15,6 +15,7 @@ from tokengraft.measure.evaluate import Evaluation
 from tokengraft.measure.prune_curve import PrunePoint
 from tokengraft.measure.segments import Segmenter, Text, TokenTotals, batches, token_totals
 from tokengraft.page.pack import varints
+from tokengraft.tokenizer.kind import token_bytes
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.verify.finding import Check
 from tokengraft.vocab_plan import VocabPlan
@@ -200,7 +201,7 @@ class Examples(NamedTuple):
 
 def examples(tokenizer: Tokenizer, wanted: Iterable[int], texts: Iterable[Iterable[str]]) -> Examples:
     """An example for each of some tokens that occurs in the documents, until the snippets have `MOST_BYTES`."""
-    missing, data_of = set(wanted), {token.id: token.bytes for token in tokenizer.tokens}
+    missing, strings = set(wanted), tokenizer.strings
     snippets: list[str] = []
     places: dict[int, tuple[int, int, int]] = {}
     size = 0
@@ -208,7 +209,7 @@ def examples(tokenizer: Tokenizer, wanted: Iterable[int], texts: Iterable[Iterab
         if missing.isdisjoint(ids):
             continue
         data, window = document.encode(), (0, 0)
-        for token_id, start, end in _spans(ids, data, data_of):
+        for token_id, start, end in _spans([(i, token_bytes(strings[i], tokenizer.kind)) for i in ids], data):
             if token_id not in missing:
                 continue
             if end + AROUND // 3 > window[1] and (end > window[1] or window[1] < len(data)):
@@ -236,9 +237,8 @@ def _in_turn(tokenizer: Tokenizer, texts: Iterable[Iterable[str]]) -> Iterator[t
         yield from (pair for pair in row if pair is not None)
 
 
-def _spans(ids: Iterable[int], data: bytes, data_of: Mapping[int, bytes]) -> Iterator[tuple[int, int, int]]:
+def _spans(pieces: Sequence[tuple[int, bytes]], data: bytes) -> Iterator[tuple[int, int, int]]:
     """The tokens of a document with the bytes where they begin and end; none if they do not spell the document."""
-    pieces = [(token_id, data_of[token_id]) for token_id in ids]
     spelled = b"".join(piece for _, piece in pieces)
     if spelled not in (data, b" " + data):  # SentencePiece writes a space before the text
         return

@@ -10,12 +10,14 @@ import json
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from tokengraft import _core
-from tokengraft.tokenizer.kind import byte_token, spell
-from tokengraft.tokenizer.tokenizer import Token, Tokenizer
+from tokengraft.tokenizer.kind import byte_token, token_bytes
+from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.vocab_plan import VocabPlan
 
 ADDED, OUTSIDE, UNREACHABLE = 1, 2, 4
@@ -29,21 +31,72 @@ _NOT_WRITING = frozenset((COMMON, "Inherited", "Unknown"))
 
 def packed_tokenizers(base: Tokenizer, new: Tokenizer, plan: VocabPlan) -> dict[str, bytes]:
     """Columns of both vocabularies by name, not compressed."""
-    places = {token.id: place for place, token in enumerate(base.tokens)}
-    columns = {f"base.{name}": column for name, column in _columns(base, base.tokens).items()}
-    sources = [plan.sources[token.id] for token in new.tokens]
-    references = [places[source] if isinstance(source, int) else None for source in sources]
-    same_kind = base.kind == new.kind
-    own = [t for t, place in zip(new.tokens, references, strict=True) if place is None or not same_kind]
-    columns |= {f"new.{name}": column for name, column in _columns(new, own).items()}
-    columns["new.ids"] = _ids(new.tokens)
-    columns["new.flags"] = bytes(_flags(new, new.tokens))
-    columns["new.sources"] = varints(_references(references))
+    before, after, same_kind = _Tokens.of(base), _Tokens.of(new), base.kind == new.kind
+    copied = np.array([source if isinstance(source, int) else -1 for source in plan.sources], np.int64)[after.ids]
+    is_shared, references = copied >= 0, np.searchsorted(before.ids, copied)
+    columns = {f"base.{name}": column for name, column in before.columns(base, np.full(len(before.ids), True)).items()}
+    columns |= {f"new.{name}": column for name, column in after.columns(new, ~(is_shared & same_kind)).items()}
+    columns["new.ids"] = varints(np.diff(after.ids, prepend=-1))
+    columns["new.flags"] = after.flags.tobytes()
+    # 0 for a new token; else 1 plus the difference from the reference that is expected, the next one.
+    shared, sources = references[is_shared], np.zeros(len(references), np.int64)
+    sources[is_shared] = 1 + signed(np.diff(shared, prepend=-1) - 1)
+    columns["new.sources"] = varints(sources)
     if same_kind:
-        columns["new.moved_splits"] = varints(_moved_splits(base, new, references))
-    for side, tokenizer in (("base", base), ("new", new)):
-        columns[f"{side}.merges"] = varints(_merge_order(tokenizer))
+        # The tokens of both that another merge makes now: their distance in the list of tokens, and the new split.
+        moved = is_shared.nonzero()[0][before.splits[shared] != after.splits[is_shared]]
+        columns["new.moved_splits"] = varints(np.stack([np.diff(moved, prepend=0), after.splits[moved]], 1).ravel())
+    for side, tokens in (("base", before), ("new", after)):
+        columns[f"{side}.merges"] = varints(signed(np.diff(tokens.merged, prepend=-1)))
     return columns
+
+
+@dataclass(frozen=True)
+class _Tokens:
+    """The tokens of a tokenizer, by ascending id."""
+
+    ids: np.ndarray
+    flags: np.ndarray
+    lengths: np.ndarray
+    text: np.ndarray
+    """The bytes of all tokens of a byte-level vocabulary; of others, their strings, in which a byte is `<0xNN>`."""
+    splits: np.ndarray
+    """The length of the left part of the merge of a token; 0 if no merge makes it."""
+    merged: np.ndarray
+    """The places of the tokens that merges make, by the rank of the merge."""
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer) -> "_Tokens":
+        numbers, lengths, text, outside = tokenizer.core_model.columns(tokenizer.unlisted())
+        ids = np.frombuffer(numbers, "<u4").astype(np.int64)
+        sizes, splits = np.frombuffer(lengths, "<u4").astype(np.int64), np.zeros(len(ids), np.int64)
+        applied = np.frombuffer(tokenizer.core_model.applied(), "<u4").reshape(-1, 3)
+        merged = np.searchsorted(ids, applied[:, 0])
+        splits[merged] = sizes[np.searchsorted(ids, applied[:, 1])]
+        flags = ADDED * np.isin(ids, [token.id for token in tokenizer.added])
+        flags += OUTSIDE * np.frombuffer(outside, np.uint8) + UNREACHABLE * np.isin(
+            ids, tokenizer.structure.unreachable
+        )
+        return cls(ids, flags.astype(np.uint8), sizes, np.frombuffer(text, np.uint8), splits, merged)
+
+    def columns(self, tokenizer: Tokenizer, chosen: np.ndarray) -> dict[str, bytes]:
+        """The columns of some of the tokens."""
+        if chosen.all():
+            data = [token.bytes for token in tokenizer.tokens]
+        else:  # most are those of the base, and `tokens` would need as much memory again
+            data = [token_bytes(tokenizer.strings[i], tokenizer.kind) for i in self.ids[chosen].tolist()]
+        scripts = token_scripts(data)
+        names = sorted(set(scripts))
+        places = {name: place for place, name in enumerate(names)}
+        return {
+            "ids": varints(np.diff(self.ids[chosen], prepend=-1)),
+            "flags": self.flags[chosen].tobytes(),
+            "lengths": varints(self.lengths[chosen]),
+            "text": self.text[np.repeat(chosen, self.lengths)].tobytes(),
+            "splits": varints(self.splits[chosen]),
+            "scripts": bytes(places[script] for script in scripts),
+            "script_names": "\n".join(names).encode(),
+        }
 
 
 def tokenizer_settings(tokenizer: Tokenizer) -> dict[str, Any]:
@@ -51,7 +104,7 @@ def tokenizer_settings(tokenizer: Tokenizer) -> dict[str, Any]:
     byte_level = tokenizer.kind == "byte-level"
     return {
         "kind": tokenizer.kind,
-        "tokens": len(tokenizer.tokens),
+        "tokens": len(tokenizer),
         "rows": tokenizer.n_rows,
         "ignoreMerges": tokenizer.ignore_merges,
         "byteFallback": tokenizer.byte_fallback,
@@ -75,8 +128,8 @@ def _model_reason(tokenizer: Tokenizer) -> dict[str, str] | None:
     stand_ins = set() if tokenizer.spells_everything else {_unknown(tokenizer)}
     if tokenizer.kind != "byte-level" and tokenizer.byte_fallback:
         stand_ins |= {tokenizer.vocab.get(byte_token(byte)) for byte in range(256)}
-    stand_ins.discard(None)
-    if stand_ins and any(part in stand_ins for pair in tokenizer.merges for part in pair):
+    parts = np.frombuffer(tokenizer.core_vocabulary.merge_ids(), "<u4")
+    if stand_ins and np.isin(parts, [part for part in stand_ins if part is not None]).any():
         return {"reason": "merges join the tokens that stand for characters that the vocabulary lacks"}
     return None
 
@@ -87,101 +140,28 @@ def _unknown(tokenizer: Tokenizer) -> int | None:
     return None if name is None else tokenizer.vocab.get(name)
 
 
-def _columns(tokenizer: Tokenizer, tokens: Sequence[Token]) -> dict[str, bytes]:
-    keys = [_key(tokenizer, token) for token in tokens]
-    scripts = token_scripts([token.bytes for token in tokens])
-    names = sorted(set(scripts))
-    return {
-        "ids": _ids(tokens),
-        "flags": bytes(_flags(tokenizer, tokens)),
-        "lengths": varints(map(len, keys)),
-        "text": b"".join(keys),
-        "splits": varints(_splits(tokenizer, [token.id for token in tokens])),
-        "scripts": bytes(names.index(script) for script in scripts),
-        "script_names": "\n".join(names).encode(),
-    }
+def signed(values: np.ndarray) -> np.ndarray:
+    """Whole numbers as natural ones.
 
-
-def _key(tokenizer: Tokenizer, token: Token) -> bytes:
-    """The bytes of a token of a byte-level vocabulary; of others, its string, in which a byte is `<0xNN>`."""
-    return token.bytes if tokenizer.kind == "byte-level" else token.string.encode()
-
-
-def _ids(tokens: Sequence[Token]) -> bytes:
-    """The ids as differences: they ascend."""
-    ids = [-1, *(token.id for token in tokens)]
-    return varints(after - before for before, after in pairwise(ids))
-
-
-def _flags(tokenizer: Tokenizer, tokens: Iterable[Token]) -> Iterable[int]:
-    added, unreachable = {token.id for token in tokenizer.added}, {*tokenizer.structure.unreachable}
-    id_of = tokenizer.core_vocabulary.id_of
-    for token in tokens:
-        spelled = tokenizer.kind != "byte-level" or spell(token.bytes, "byte-level") == token.string
-        outside = not spelled or id_of(token.string) is None
-        yield ADDED * (token.id in added) + OUTSIDE * outside + UNREACHABLE * (token.id in unreachable)
-
-
-def _splits(tokenizer: Tokenizer, ids: Iterable[int]) -> Iterable[int]:
-    """For each token, the length of the left part of its merge; 0 if no merge makes it."""
-    keys = {token.id: token for token in tokenizer.tokens}
-    merged = tokenizer.structure.splits
-    for token_id in ids:
-        yield len(_key(tokenizer, keys[merged[token_id][0]])) if token_id in merged else 0
-
-
-def _moved_splits(base: Tokenizer, new: Tokenizer, references: Sequence[int | None]) -> Iterable[int]:
-    """The tokens of both that another merge makes now: their distance in the list of tokens, and the new split."""
-    after = [*_splits(new, (token.id for token in new.tokens))]
-    before = [*_splits(base, (token.id for token in base.tokens))]
-    last = 0
-    for place, (reference, split) in enumerate(zip(references, after, strict=True)):
-        if reference is not None and before[reference] != split:
-            yield from (place - last, split)
-            last = place
-
-
-def _merge_order(tokenizer: Tokenizer) -> Iterable[int]:
-    """The tokens that merges make by the rank of the merge: their places, as differences."""
-    ranks = {pair: rank for rank, pair in reversed([*enumerate(tokenizer.merges)])}
-    places = {token.id: place for place, token in enumerate(tokenizer.tokens)}
-    merged = tokenizer.structure.splits
-    last = -1
-    for token_id in sorted(merged, key=lambda token_id: ranks[merged[token_id]]):
-        yield signed(places[token_id] - last)
-        last = places[token_id]
-
-
-def _references(references: Iterable[int | None]) -> Iterable[int]:
-    """0 for a new token; else 1 plus the difference from the reference that is expected, the next one."""
-    expected = 0
-    for reference in references:
-        yield 0 if reference is None else 1 + signed(reference - expected)
-        expected = expected if reference is None else reference + 1
-
-
-def signed(value: int) -> int:
-    """A whole number as a natural one.
-
-    >>> [signed(value) for value in (0, -1, 1, -2)]
+    >>> signed(np.array([0, -1, 1, -2])).tolist()
     [0, 1, 2, 3]
     """
-    return 2 * value if value >= 0 else -2 * value - 1
+    return np.where(values >= 0, 2 * values, -2 * values - 1)
 
 
-def varints(values: Iterable[int]) -> bytes:
+def varints(values: Iterable[int] | np.ndarray) -> bytes:
     """Natural numbers, seven bits a byte, the lowest first.
 
     >>> varints([1, 300]).hex()
     '01ac02'
     """
-    out = bytearray()
-    for value in values:
-        while value >= 0x80:
-            out.append(value & 0x7F | 0x80)
-            value >>= 7
-        out.append(value)
-    return bytes(out)
+    left = values.astype(np.int64) if isinstance(values, np.ndarray) else np.fromiter(values, np.int64)
+    parts, used = list[np.ndarray](), [np.full(len(left), True)]
+    while not parts or used[-1].any():
+        parts.append(left & 0x7F | np.where(left > 0x7F, 0x80, 0))
+        used.append(left > 0x7F)
+        left = left >> 7
+    return bytes(np.stack(parts, 1).astype(np.uint8)[np.stack(used[:-1], 1)])
 
 
 def compressed(columns: Mapping[str, bytes]) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from tokengraft import _core
 from tokengraft.measure.choose_size import MIN_SUPPORT
 from tokengraft.measure.sample_texts import sample_changes
-from tokengraft.measure.sizes import CurvePoint, bytes_per_token, knee_of, most_frequent_in, rare_share, support
+from tokengraft.measure.sizes import CurvePoint, Sizes, knee_of, most_frequent_in, rare_share
 from tokengraft.page.content import BASE, NEW, Content, ReportText, changes, examples, samples
 from tokengraft.page.pack import compressed, packed_tokenizers, tokenizer_settings, varints
 from tokengraft.pruning.summary import removed_summary
@@ -126,7 +126,7 @@ def _text(content: Content, text: ReportText) -> dict[str, Any]:
 def _frequency_columns(content: Content) -> dict[str, bytes]:
     """How often each token occurs in each text: all tokens of the new tokenizer, and the removed ones."""
     columns = {}
-    ids = {BASE: content.plan.removed, NEW: [token.id for token in content.new.tokens]}
+    ids = {BASE: content.plan.removed, NEW: sorted(content.new.strings)}
     for place, text in enumerate(content.texts):
         for side in (BASE, NEW):
             found = content.frequencies[side, text.name]
@@ -149,8 +149,7 @@ def _examples(content: Content) -> dict[str, tuple[bytes, tuple[str, ...]]]:
         wanted = {*ids}
         occurring = {i for text in texts for i in content.token_totals[side, text.name].counted}
         shown = examples(tokenizer, wanted & occurring, [text.documents for text in texts])
-        order = (token.id for token in tokenizer.tokens if token.id in wanted)
-        found[side] = (shown.columns(order), shown.snippets)
+        found[side] = (shown.columns(sorted(wanted)), shown.snippets)
     return found
 
 
@@ -163,17 +162,16 @@ def _curve(content: Content) -> dict[str, Any] | None:
     texts = {text.name: text.source for text in content.texts if base[text.name]}
     if not texts:
         return None
-    start, sizes = content.pruned or content.base, (0, *curve_sizes(len(extension)))
+    every_size, sizes = Sizes(content.pruned or content.base, extension), (0, *curve_sizes(len(extension)))
     counted = [text.counts for text in content.texts if text.role == "target" and text.counts is not None]
     shares: list[float | None] = [None] * len(sizes)
     if counted:  # the share of new tokens that is rare in the training text
-        occurrences = support(start, extension, sum(counted[1:], counted[0]), content.training_text)
+        occurrences = every_size.support(sum(counted[1:], counted[0]), content.training_text)
         shares = [rare_share(occurrences(size), MIN_SUPPORT) for size in sizes]
     targets = [text.name for text in content.texts if text.role == "target" and text.name in texts] or [*texts]
-    rates, gains = [], []
+    rates, gains, rate_of = [], [], {name: every_size.bytes_per_token(text) for name, text in texts.items()}
     for size, rare in zip(sizes, shares, strict=True):
-        tokenizer = extension[:size].apply(start) if size else start
-        found = {name: bytes_per_token(tokenizer, text) for name, text in texts.items()}
+        found = {name: rate(size) for name, rate in rate_of.items()}
         rates.append({"tokens": size, "rates": found, "rare": rare})
         gain = sum(found[name] / (base[name] or 1) for name in targets) / len(targets)
         gains.append(CurvePoint(size, gain, 0.0, None))

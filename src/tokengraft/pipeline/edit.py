@@ -16,7 +16,7 @@ from tokengraft.formats import save
 from tokengraft.learn.naive import extend_naively
 from tokengraft.measure.evaluate import Evaluation, evaluate
 from tokengraft.measure.sample_texts import REMOVED, sample_warnings
-from tokengraft.measure.sizes import Curve, curve_of_extension, default_sizes, support
+from tokengraft.measure.sizes import Curve, Sizes, curve_of_extension, default_sizes
 from tokengraft.pipeline.prepare import Prepared, prepare
 from tokengraft.pipeline.request import Request
 from tokengraft.pipeline.result import Vocabulary
@@ -34,8 +34,8 @@ from tokengraft.vocab_plan import plan
 
 def edit(request: Request) -> Vocabulary:
     """Extends or prunes a tokenizer, writes it, and loads it back with other libraries."""
-    job = prepare(request)
-    with transformers_started():  # it is imported while the core counts and learns
+    with transformers_started():  # it is imported while the core loads, counts and learns
+        job = prepare(request)
         texts = texts_of_edit(job)
         if job.step == "extend" and job.edit.method not in (None, "continued"):
             return _extended_naively(job, texts)
@@ -64,8 +64,9 @@ def extension_curve(request: Request) -> tuple[Vocabulary, Curve]:
     texts = texts_of_edit(job)
     extension, trained = largest_extension(job, texts), job.options.size.training_text
     sizes = default_sizes(job.sizes.learn)
-    occurrences = support(job.base, extension, texts.support, trained)
-    curve = curve_of_extension(job.base, extension, occurrences, texts.to_choose_on, sizes)
+    every_size = Sizes(job.base, extension)
+    occurrences = every_size.support(texts.support, trained)
+    curve = curve_of_extension(every_size, occurrences, texts.to_choose_on, sizes)
     warnings = (*_warnings(job, texts, Vocabulary(job.base, job.base)), *curve.warnings)
     if len(job.edit.weight or ()) > 1:
         warnings += ("the shares below 10, 100 and 1,000 are of occurrences multiplied by --weight",)

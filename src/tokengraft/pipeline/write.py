@@ -12,6 +12,7 @@ from typing import Any
 from tokengraft.checkpoint.model_files import ADAPT_FILES, CARD, TRAINING
 from tokengraft.checkpoint.model_job import ModelJob
 from tokengraft.checkpoint.peft.new_rows import NewRowsJob
+from tokengraft.errors import OutputError
 from tokengraft.formats.sources import folder_files
 from tokengraft.output.atomic import write_folder
 from tokengraft.page.content import Content, ReportText
@@ -24,7 +25,6 @@ from tokengraft.pipeline.result import Adaptation
 from tokengraft.pipeline.texts import Texts
 from tokengraft.pipeline.training import next_step, training_file
 from tokengraft.progress import stage
-from tokengraft.verify.loaders import verify_folder
 from tokengraft.verify.serving.check_serving import check_serving
 from tokengraft.verify.serving.stacks import choices_for
 
@@ -56,9 +56,16 @@ def write_result(job: Prepared, texts: Texts, result: Adaptation) -> Adaptation:
         folder_files(result.tokenizer) | files,
         job.out,
         replaceable=replaceable(job.out, weighted=False) if options.force else None,
-        check=lambda folder: verify_folder(folder, result.tokenizer, base=job.base).raise_for_failures(),
+        check=lambda folder: _require_written(folder, folder_files(result.tokenizer)),
     )
     return _with_serving(job, result)
+
+
+def _require_written(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Refuses a folder whose files are not those that `check` has loaded with other libraries."""
+    for name, content in files.items():
+        if (folder / name).read_bytes() != content:
+            raise OutputError(f"`{name}` was read back with other bytes than were written", hint="check the disk")
 
 
 def _with_serving(job: Prepared, result: Adaptation) -> Adaptation:

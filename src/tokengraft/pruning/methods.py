@@ -7,13 +7,13 @@ token with a character that the text lacks is not expected at all.
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 from tokengraft import _core
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.counts.scripts import NO_SCRIPT
 from tokengraft.errors import CountsError, OptionError, option
-from tokengraft.pruning.leaves import RemainingMerges, by_frequency, by_id, by_uses
+from tokengraft.pruning.leaves import by_frequency, by_id, by_uses
 from tokengraft.tokenizer.inspect import is_whole_pretoken
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
@@ -62,24 +62,13 @@ Steps = Iterable[tuple[int, int]]
 
 
 def _leaf_expected(question: Question) -> Steps:
-    return _by_frequency(question, question.frequencies(), expected_usefulness(question))
+    expected = expected_usefulness(question)
+    return by_frequency(question.tokenizer, question.candidates, question.frequencies(), expected)
 
 
 def expected_usefulness(question: Question) -> dict[int, float]:
     """How useful tokens are expected to be that do not occur in the text; 0 for those that no text produces."""
     return usefulness(question.tokenizer, question.frequencies()) | dict.fromkeys(_unproduced(question), 0.0)
-
-
-def _by_frequency(question: Question, frequencies: Mapping[int, int], expected: Mapping[int, float] | None) -> Steps:
-    tokenizer, merges = question.tokenizer, RemainingMerges(question.tokenizer)
-    without_merges = _core.Remaining(tokenizer.core_model) if tokenizer.algorithm != "BPE" else None
-
-    def respell(token: int, removed: Collection[int], count: int) -> Iterable[int]:
-        if without_merges:
-            return without_merges.remove(token)
-        return merges.encode(token, removed).tokens if count else ()
-
-    return by_frequency(tokenizer.structure.splits, question.candidates, frequencies, respell, expected)
 
 
 def _frequency(question: Question) -> Steps:
@@ -93,18 +82,23 @@ def _merge(question: Question) -> Steps:
     Other pretokens that are tokens count with the merges they skip, which make the same token. Without them a token
     could have more uses than its parts, and these would be removed before it.
     """
-    merges, uses = RemainingMerges(question.tokenizer), Counter(question.frequencies(by_merges=True, uses=True))
+    merges, uses = (
+        _core.Remaining(question.tokenizer.core_model),
+        Counter(question.frequencies(by_merges=True, uses=True)),
+    )
     frequencies = {} if question.by_merges else question.frequencies()
     skipped = {i: frequencies[i] for i in question.tokenizer.structure.unreachable if frequencies.get(i)}
 
-    def more(token: int, removed: Collection[int]) -> Mapping[int, int]:
-        if token not in skipped:
-            return {}
-        return {i: skipped[token] * times for i, times in Counter(merges.encode(token, removed).uses).items()}
+    def uses_of(token: int) -> dict[int, int]:
+        return {i: skipped[token] * times for i, times in Counter(merges.uses(token)).items()}
+
+    def more(token: int) -> Mapping[int, int]:
+        merges.remove(token)
+        return uses_of(token) if token in skipped else {}
 
     for token, count in skipped.items():
         uses[token] += count
-        uses.subtract(more(token, ()))
+        uses.subtract(uses_of(token))
 
     lengths = {token.id: len(token.string) for token in question.tokenizer.tokens}
     return by_uses(lengths, question.candidates, uses, more)
@@ -141,13 +135,13 @@ def _unproduced(question: Question) -> Iterator[int]:
 
 ORDERS: Mapping[Method, Callable[[Question], Steps]] = {
     "leaf-expected": _leaf_expected,
-    "leaf-frequency": lambda question: _by_frequency(question, question.frequencies(), None),
+    "leaf-frequency": lambda question: by_frequency(question.tokenizer, question.candidates, question.frequencies()),
     "frequency": _frequency,
     "merge": _merge,
     "last-id": lambda question: _last_first(question.candidates),
-    "last-id-leaf": lambda question: by_id(question.tokenizer.structure.splits, question.candidates),
+    "last-id-leaf": lambda question: by_id(question.tokenizer, question.candidates),
     "script": lambda question: _last_first(_foreign(question)),
-    "script-leaf": lambda question: by_id(question.tokenizer.structure.splits, _foreign(question)),
+    "script-leaf": lambda question: by_id(question.tokenizer, _foreign(question)),
     "unreachable": lambda question: _last_first(_unproduced(question)),
 }
 """What each method removes, in order."""
@@ -163,7 +157,7 @@ def usefulness(tokenizer: Tokenizer, counts: Mapping[int, int]) -> dict[int, flo
 
     A low id says that a token was frequent in the text that the tokenizer was trained on.
     """
-    return {token: usefulness_of(token, expected) for token, expected in expected_counts(tokenizer, counts).items()}
+    return {token: usefulness_of(token, expected) for token, expected in Expected.of(tokenizer, counts).counts.items()}
 
 
 def usefulness_of(token: int, expected: float) -> float:
@@ -171,44 +165,24 @@ def usefulness_of(token: int, expected: float) -> float:
     return float(expected**POWER / (token + OFFSET))
 
 
-def expected_counts(tokenizer: Tokenizer, counts: Mapping[int, int]) -> dict[int, float]:
-    """How often tokens are expected, given how often each token occurs in a text.
+class Expected(NamedTuple):
+    """How often tokens are expected in a text, given how often each token occurs in it.
 
     In a text of n tokens, ``ab`` is expected ``a * b / n`` times. Here ``a`` is how often that token is in the text, by
     itself or inside another, plus how often it is expected. A token that merges cannot make is expected by the pieces
     that merges make of it; one of a model without merges by what its string is split into without it.
     """
-    parts = parts_of(tokenizer)
-    shortest_first, uses = [*parts], with_parts(parts, counts)
-    total = max(sum(counts.values()), 1)
-    rates = {token: min(count / total, 1.0) for token, count in uses.items()}
-    expected = dict[int, float]()
-    for token in shortest_first:
-        rate = 1.0
-        for part in parts[token]:
-            rate *= rates.get(part, 0.0)
-        expected[token] = rate * total
-        rates[token] = min(rates.get(token, 0.0) + rate, 1.0)
-    return expected
+
+    counts: dict[int, float]
+    uses: dict[int, int]
+    """How often tokens are in the text, by themselves or inside another."""
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer, counts: Mapping[int, int]) -> "Expected":
+        """How often tokens are expected, given how often each occurs."""
+        return cls(*tokenizer.core_model.expected([*counts.items()], [token.id for token in tokenizer.added]))
 
 
-def with_parts(parts: Mapping[int, Iterable[int]], counts: Mapping[int, int]) -> Counter[int]:
-    """How often tokens are in a text, by themselves or inside another, given how often each occurs."""
-    uses = Counter(counts)
-    for token in reversed([*parts]):
-        if uses[token]:
-            for part in parts[token]:
-                uses[part] += uses[token]
-    return uses
-
-
-def parts_of(tokenizer: Tokenizer) -> Mapping[int, Iterable[int]]:
-    """What every token is made of, the shortest token first."""
-    if tokenizer.algorithm != "BPE":
-        parts: Mapping[int, Iterable[int]] = dict(tokenizer.core_model.parts())
-    else:
-        splits, merges = tokenizer.structure.splits, RemainingMerges(tokenizer)
-        unreachable = (token for token in tokenizer.structure.unreachable if token not in splits)
-        parts = {**splits} | {token: merges.encode(token, ()).tokens for token in unreachable}
-    lengths = {token.id: len(token.bytes) for token in tokenizer.tokens}
-    return {token: parts[token] for token in sorted(parts, key=lambda token: (lengths[token], token))}
+def parts_of(tokenizer: Tokenizer) -> dict[int, list[int]]:
+    """What every token is made of."""
+    return dict(tokenizer.core_model.parts([token.id for token in tokenizer.added]))

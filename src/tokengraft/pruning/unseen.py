@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from math import prod
 
-from tokengraft.pruning.methods import expected_counts, parts_of, usefulness_of, with_parts
+from tokengraft.pruning.methods import Expected, parts_of, usefulness_of
 from tokengraft.pruning.order import PruneOrder
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
@@ -34,8 +34,7 @@ def unseen_cost(
         factor: What the counts of the kept text are multiplied by in them.
     """
     gone = {removal.id for removal in order.removals[:n]}
-    expected, parts, total = expected_counts(tokenizer, mixed), parts_of(tokenizer), max(sum(mixed.values()), 1)
-    uses = with_parts(parts, mixed)
+    (expected, uses), parts, total = Expected.of(tokenizer, mixed), parts_of(tokenizer), max(sum(mixed.values()), 1)
     # All leaves below these limits are removed: an order takes the rarest leaf.
     most = max((removal.decided_by for removal in order.removals[:n]), default=0)
     unseen = (token for token in gone if not mixed.get(token))
@@ -48,7 +47,7 @@ def unseen_cost(
         left = mixed[token] - factor
         if left or most:
             return left < most
-        rates = ((uses[part] - factor + expected.get(part, 0.0)) / total for part in parts.get(token, ()))
+        rates = ((uses.get(part, 0) - factor + expected.get(part, 0.0)) / total for part in parts.get(token, ()))
         return usefulness_of(token, total * prod(rates)) < most_useful
 
     removed = sum(count for token, count in kept.items() if token in gone)

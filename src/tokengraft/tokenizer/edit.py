@@ -148,15 +148,13 @@ def first_whitespace_merge(tokenizer: Tokenizer) -> int:
 
     With a SentencePiece model, only runs that score below all other pieces count: new pieces are placed before those.
     """
-    end = tokenizer.core_vocabulary.n_merges
-    if tokenizer.kind == "sentencepiece":
-        model = tokenizer.piece_model
-        runs = {token_id: string for string, token_id in tokenizer.ids.items() if not string.strip(SPACE)}
-        while end and runs.keys() >= set(tokenizer.merges[end - 1]):
-            product = "".join(runs[part] for part in tokenizer.merges[end - 1])
-            if model and product in model.normal and product not in model.last_runs:
-                break
-            end -= 1
+    core, model = tokenizer.core_vocabulary, tokenizer.piece_model
+    end = core.n_merges
+    while end and tokenizer.kind == "sentencepiece":
+        product = "".join(core.merge_strings(end - 1, end)[0])
+        if product.strip(SPACE) or (model and product in model.normal and product not in model.last_runs):
+            break
+        end -= 1
     return end
 
 

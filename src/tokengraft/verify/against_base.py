@@ -103,9 +103,11 @@ def learned(tokenizer: Tokenizer, base: Tokenizer) -> Learned:
 
 def _applied(tokenizer: Tokenizer) -> dict[str, Pair]:
     """The tokens that merges make, each with its merge, in the order of the merges."""
-    strings, pairs = tokenizer.strings, set(tokenizer.structure.splits.values())
-    applied = ((strings[left], strings[right]) for left, right in tokenizer.merges if (left, right) in pairs)
-    return {left + right: (left, right) for left, right in applied}
+    import numpy as np
+
+    strings = tokenizer.strings
+    applied = np.frombuffer(tokenizer.core_model.applied(), "<u4").reshape(-1, 3).tolist()
+    return {strings[product]: (strings[left], strings[right]) for product, left, right in applied}
 
 
 def merges(tokenizer: Tokenizer, base: Tokenizer, found: Learned) -> Finding:
@@ -151,15 +153,20 @@ def _moved(found: Learned) -> list[str]:
 
 def _listed(tokenizer: Tokenizer, base: Tokenizer, again: set[str]) -> tuple[set[Pair], set[Pair], set[Pair]]:
     """Merges of kept tokens that are listed in one of the two alone, and those that are listed in another order."""
-    ranks, ids = {pair: rank for rank, pair in enumerate(base.merge_strings())}, tokenizer.ids
-    listed = tokenizer.merge_strings()
-    shared = [pair for pair in listed if pair in ranks and again.isdisjoint((*pair, "".join(pair)))]
+    ids, vocabulary = tokenizer.ids, tokenizer.core_vocabulary
+    more, lacking, in_order = vocabulary.merge_difference(base.core_vocabulary, [*again])
     # A rank file and a SentencePiece model list no merges: every pair that makes a token merges.
     implies = tokenizer.main in (tokenizer.rank_file, tokenizer.piece_file)
-    known = (pair for pair in listed if pair not in ranks and "".join(pair) in base.ids and "".join(pair) not in again)
-    kept = (pair for pair in ranks.keys() - set(listed) if again.isdisjoint((*pair, "".join(pair))))
+    known = (pair for pair in more if "".join(pair) in base.ids and "".join(pair) not in again)
+    kept = (pair for pair in lacking if again.isdisjoint((*pair, "".join(pair))))
     fewer = {pair for pair in kept if pair[0] in ids and pair[1] in ids and "".join(pair) in ids}
-    return set() if implies else {*known}, fewer, {*shared} - {*most_in_order(shared, ranks)}
+    moved = set[Pair]()
+    if not in_order:
+        ranks = {pair: rank for rank, pair in enumerate(base.merge_strings())}
+        listed = (pair for pair in tokenizer.merge_strings() if pair in ranks)
+        shared = [pair for pair in listed if again.isdisjoint((*pair, "".join(pair)))]
+        moved = {*shared} - {*most_in_order(shared, ranks)}
+    return set() if implies else {*known}, fewer, moved
 
 
 def kept_ids(tokenizer: Tokenizer, base: Tokenizer, found: Learned) -> Finding:

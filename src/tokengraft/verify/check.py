@@ -90,8 +90,8 @@ def round_trip(tokenizer: Tokenizer, base: Tokenizer | None) -> Finding:
 
 def _spelled(tokenizer: Tokenizer, texts: list[str]) -> Iterator[bytes]:
     """The bytes of the tokens of each text."""
-    names = {token.id: token.bytes for token in tokenizer.tokens}
-    return (b"".join(names[token_id] for token_id in _encoded(tokenizer, text)) for text in texts)
+    strings, kind = tokenizer.strings, tokenizer.kind
+    return (b"".join(token_bytes(strings[i], kind) for i in _encoded(tokenizer, text)) for text in texts)
 
 
 def _encoded(tokenizer: Tokenizer, text: str) -> list[int]:

@@ -178,7 +178,7 @@ def _problems(folder: Path, tokenizer: Tokenizer, texts: list[str], base: Tokeni
     def upstream_tokenizer() -> _core.Upstream:
         """The tokenizer as the `tokenizers` library reads it: from `tokenizer.json` alone."""
         raw = (folder / TOKENIZER_JSON).read_bytes() if is_json else write_tokenizer_json(tokenizer)
-        return _core.Upstream(raw.decode())
+        return _core.Upstream(raw)
 
     with ThreadPoolExecutor(1) as thread:  # the library takes half a second to load a large vocabulary
         loading = thread.submit(upstream_tokenizer)
