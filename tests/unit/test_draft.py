@@ -14,7 +14,7 @@ from tokengraft.checkpoint.draft import DraftFolder
 from tokengraft.checkpoint.tensors import TensorFile
 from tokengraft.errors import CheckpointError, OptionError, OutputError
 from tokengraft.pruning.draft_vocabulary import Coverage, DraftOrder, chosen_size, draft_order
-from tokengraft.pruning.methods import expected_counts, usefulness_of
+from tokengraft.pruning.methods import usefulness
 from tokengraft.verify.draft import check_draft
 
 TEMPLATE = "{% for m in messages %}<|im_start|>{{ m.role }}: the mat{% endfor %}"
@@ -60,8 +60,8 @@ def test_special_tokens_those_of_chat_templates_and_bytes_come_first_then_the_mo
     assert {token.id for token in tok.tokens if len(token.bytes) == 1} <= required
     assert {*tok.encode(": the mat")} <= required
     assert sorted(order.ids) == sorted(tok.ids.values())
-    expected = expected_counts(tok, found)
-    rank = {i: (found.get(i, 0), 0 if i in found else usefulness_of(i, expected.get(i, 0.0))) for i in others}
+    expected = usefulness(tok, found)
+    rank = {i: (found.get(i, 0), 0 if i in found else expected[i]) for i in others}
     unreachable = {*tok.structure.unreachable}
     produced = [rank[i] for i in others if i not in unreachable]
     assert produced == sorted(produced, reverse=True)
