@@ -2,7 +2,9 @@
 
 import argparse
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
+from threading import Thread
 
 from tokengraft.cli.display import print_result, print_warnings
 from tokengraft.cli.options import (
@@ -60,6 +62,8 @@ def _add_merge(commands: Commands) -> None:
 def _count(options: argparse.Namespace) -> int:
     require_new(options.out, force=options.force)
     require_distinct(input_paths([options.source], options.corpus), options.out)
+    # pyarrow, which writes the counts, is imported while text is counted: the core does not need the interpreter.
+    Thread(target=import_module, args=["pyarrow.parquet"], daemon=True).start()
     tokenizer = load(options.source)
     out, chosen = Path(options.out), given("count", options, corpus=options.corpus)
     read_options, count_options = read_options_of(chosen, tokenizer), count_options_of(chosen)
