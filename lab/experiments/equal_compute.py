@@ -4,7 +4,7 @@
     python -m lab.experiments.equal_compute F
 
 `runs.json` has the runs, `results.csv` the score of every run, blend and text, and `intervals.csv` the comparison of
-the arms by runs with other seeds. `table.md` and `plot.svg` are made from them.
+the arms by runs with other seeds. `table.md` and the plot of the guide are made from them.
 """
 
 import csv
@@ -19,6 +19,7 @@ from lab.experiments.plots import Panel, Series, to_svg
 from lab.experiments.tables import Table, percent, to_csv
 
 FOLDER = Path(__file__).parent / "results" / "equal-compute"
+PLOT = Path(__file__).parents[2] / "docs" / "reproduce" / "equal-compute.svg"
 NAMES = {"et": "Estonian", "ar": "Arabic", "ru": "Russian", "hi": "Hindi"}
 TEXTS = {"test": "held-out", "flores": "FLORES", "en_test": "English, held-out", "en_flores": "English, FLORES"}
 ENGLISH_BEFORE = 1.2336
@@ -77,7 +78,7 @@ def write_page() -> None:
     """Writes the tables and the plot."""
     rows, intervals = read(FOLDER / "results.csv"), read(FOLDER / "intervals.csv")
     (FOLDER / "table.md").write_text("\n".join(table.markdown() for table in tables(rows, intervals)), encoding="utf-8")
-    (FOLDER / "plot.svg").write_bytes(to_svg(panels(rows)))
+    PLOT.write_bytes(to_svg(panels(rows)))
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -148,13 +149,15 @@ def panels(rows: list[dict[str, Any]]) -> list[Panel]:
             for arm, label in (("base", "unchanged"), ("add-2000", "2,000 new tokens")):
                 kept = [r for r in rows if (r["language"], r["arm"], r["table_rate"]) == (language, arm, 0.1)]
                 runs = sorted({r["run"] for r in kept if r["rate"] == 9e-4 and "-s89" not in r["run"]})
-                for place, run in enumerate(runs):
+                shown = label
+                for run in runs:
                     points = sorted((r for r in kept if r["run"] == run), key=lambda r: r["blend"])
                     if points[0]["en_flores"] > DAMAGED * ENGLISH_BEFORE:
                         continue
                     xs, ys = [r[english] for r in points], [r[text] for r in points]
                     colour = 0 if arm == "base" else 1
-                    series.append(Series("" if place else label, xs, ys, colour=colour))
+                    series.append(Series(shown, xs, ys, colour=colour))
+                    shown = ""
             title = f"{name}, {TEXTS[text]}"
             found.append(Panel(title, f"{TEXTS[english]}, bits per byte", "bits per byte", series))
     return found
