@@ -19,7 +19,7 @@ from lab.experiments.plots import Panel, Series, to_svg
 from lab.experiments.tables import Table, percent, to_csv
 
 FOLDER = Path(__file__).parent / "results" / "equal-compute"
-PLOT = Path(__file__).parents[2] / "docs" / "reproduce" / "equal-compute.svg"
+PLOT = Path(__file__).parents[2] / "docs" / "guides" / "equal-compute.svg"
 NAMES = {"et": "Estonian", "ar": "Arabic", "ru": "Russian", "hi": "Hindi"}
 TEXTS = {"test": "held-out", "flores": "FLORES", "en_test": "English, held-out", "en_flores": "English, FLORES"}
 ENGLISH_BEFORE = 1.2336
@@ -41,7 +41,9 @@ def main() -> None:
     rows = [row for run in runs.values() for row in rows_of(run)]
     (FOLDER / "results.csv").write_text(to_csv(rows), encoding="utf-8")
     (FOLDER / "intervals.csv").write_text(to_csv(compared([*runs.values()])), encoding="utf-8")
-    write_page()
+    text, plot = page()
+    (FOLDER / "table.md").write_text(text, encoding="utf-8")
+    PLOT.write_bytes(plot)
 
 
 def rows_of(run: dict[str, Any]) -> list[dict[str, Any]]:
@@ -74,11 +76,10 @@ def compared(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
-def write_page() -> None:
-    """Writes the tables and the plot."""
+def page() -> tuple[str, bytes]:
+    """The tables and the plot."""
     rows, intervals = read(FOLDER / "results.csv"), read(FOLDER / "intervals.csv")
-    (FOLDER / "table.md").write_text("\n".join(table.markdown() for table in tables(rows, intervals)), encoding="utf-8")
-    PLOT.write_bytes(to_svg(panels(rows)))
+    return "\n".join(table.markdown() for table in tables(rows, intervals)), to_svg(panels(rows))
 
 
 def read(path: Path) -> list[dict[str, Any]]:

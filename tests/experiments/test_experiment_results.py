@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.experiments import paper, registry
+from lab.experiments import equal_compute, paper, registry
 from lab.experiments.docs import DOCS, PLACE, PLOTS, TEMPLATE, docs_page, finished, rows_of
 from lab.experiments.experiment import Claim, Experiment
 from lab.experiments.results import page
@@ -110,6 +110,12 @@ def test_the_page_of_figures_is_up_to_date():
         table = (RESULTS / experiment.name / "table.md").read_text(encoding="utf-8")
         assert table == page(experiment, rows_of(RESULTS, experiment.name)), hint
     assert {path.stem for path in (DOCS / PLOTS).iterdir()} == {experiment.name for experiment in finished(RESULTS)}
+
+
+def test_the_tables_and_the_plot_at_equal_compute_are_made_from_the_results():
+    text, plot = equal_compute.page()
+    assert (equal_compute.FOLDER / "table.md").read_text(encoding="utf-8") == text
+    assert plot == equal_compute.PLOT.read_bytes()
 
 
 def test_results_have_versions_hashes_and_no_paths():
