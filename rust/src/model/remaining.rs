@@ -61,11 +61,11 @@ impl Model {
         }
     }
 
-    fn split_without(&self, token: u32, is_removed: &dyn Fn(u32) -> bool) -> Result<Vec<u32>> {
+    fn split_without(&self, token: u32, is_removed: &impl Fn(u32) -> bool) -> Result<Vec<u32>> {
         self.split_string(self.tokens().string(token), is_removed)
     }
 
-    fn split_string(&self, string: &str, is_removed: &dyn Fn(u32) -> bool) -> Result<Vec<u32>> {
+    fn split_string(&self, string: &str, is_removed: &impl Fn(u32) -> bool) -> Result<Vec<u32>> {
         let inside = string.strip_prefix(CONTINUATION).filter(|_| matches!(self, Self::WordPiece(_)));
         let mut tokens = Vec::new();
         self.split(inside.unwrap_or(string), inside.is_some(), is_removed, &mut tokens)?;
