@@ -13,6 +13,8 @@ use crate::stop::Stop;
 
 /// What a word would save if known text became unknown in it.
 const LOST: i32 = i32::MIN;
+/// Sums of scores that differ by less may be equal.
+const ROUNDING: f64 = 1e-6;
 /// Words that are worth a second thread.
 pub(super) const MANY: usize = 1 << 10;
 
@@ -69,9 +71,9 @@ impl Trial {
         self.entries.iter().map(|entry| entry.word).chain(self.several.iter().copied())
     }
 
-    /// The words that the token may change at a score.
+    /// The words that the token may change at a score. Rounding decides where two paths are equally good.
     pub(super) fn changed(&self, score: f64) -> Vec<u32> {
-        let changed = self.entries.iter().filter(|entry| entry.threshold < score).map(|entry| entry.word);
+        let changed = self.entries.iter().filter(|entry| entry.threshold < score + ROUNDING).map(|entry| entry.word);
         changed.chain(self.several.iter().copied()).collect()
     }
 }
