@@ -30,6 +30,11 @@ pub(crate) fn guarded<T>(action: impl FnOnce() -> T) -> Result<T, String> {
     })
 }
 
+/// Whether a panic would become an error.
+pub(crate) fn is_guarded() -> bool {
+    GUARDED.get()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

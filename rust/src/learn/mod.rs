@@ -23,6 +23,7 @@ mod suffixes;
 mod task;
 mod text;
 mod texts;
+mod trial;
 mod words;
 
 pub use balance::MaxShare;

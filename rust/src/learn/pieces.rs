@@ -9,7 +9,6 @@
 //! plus the mean difference between score and logarithm of the old tokens of the text.
 
 use std::collections::{BTreeSet, BinaryHeap};
-use std::ops::Range;
 use std::rc::Rc;
 
 use rayon::prelude::*;
@@ -18,10 +17,11 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::pairs::Candidate;
 use super::suffixes::Suffixes;
 use super::task::{Callbacks, Task, LEARNED_STEP};
+use super::trial::{Entry, Judge, Obstacle, Trial, Word, MANY};
 use crate::bpe::{pair_key, Alphabet};
 use crate::count::Counts;
 use crate::error::{Error, Result};
-use crate::model::{Growing, Model};
+use crate::model::{occurrences, Growing, Model};
 use crate::stop::Stop;
 
 /// A token that was learned.
@@ -89,52 +89,16 @@ impl LearnedPieces {
     }
 }
 
-/// A pretoken, what it is split into, and how often it occurs; never, if it is preserved.
-struct Word<'t> {
-    text: &'t str,
-    tokens: Vec<u32>,
-    count: u64,
-    /// The step that last added a token whose text it contains.
-    touched: u32,
-}
-
-impl AsRef<str> for Word<'_> {
-    fn as_ref(&self) -> &str {
-        self.text
-    }
-}
-
-/// A pair whose worth is known, since a step.
-struct Known {
-    candidate: Candidate,
-    /// The suffixes that begin with its text.
-    range: Range<usize>,
-    step: u32,
-}
-
-/// What a new token changes.
-struct Effect {
-    /// The score of the token.
-    score: f64,
-    range: Range<usize>,
-    /// The words that it changes, with their new tokens.
-    changed: Vec<(u32, Vec<u32>)>,
-    /// How many tokens of the text it saves.
-    saved: i128,
-}
-
-/// The words that a token changes, with their new tokens, and how many tokens of the text that saves.
-type Saving = (Vec<(u32, Vec<u32>)>, i128);
-
-/// Why a token cannot be added.
-enum Obstacle {
-    Preserved,
-    Other,
-}
+/// The words that are remembered for pairs, at least. More are for large texts.
+const REMEMBERED: usize = 1 << 22;
 
 struct PieceLearner<'t> {
     model: Growing,
     words: Vec<Word<'t>>,
+    /// The step that last added a token whose text a word contains.
+    touched: Vec<u32>,
+    /// The bytes of the text of every token; 0 if it stands for unknown text.
+    lengths: Vec<u32>,
     /// Preserved words of a Unigram model that are too long to be split for every pair: no token may be in them.
     long_preserved: Vec<&'t str>,
     suffixes: Suffixes,
@@ -144,7 +108,11 @@ struct PieceLearner<'t> {
     new: BTreeSet<(String, u32)>,
     pairs: FxHashMap<u64, u64>,
     heap: BinaryHeap<Candidate>,
-    known: FxHashMap<u64, Known>,
+    /// The pairs whose worth is known.
+    known: FxHashMap<u64, Candidate>,
+    /// What is remembered of pairs that were judged, and the number of words in it.
+    trials: FxHashMap<u64, Trial>,
+    remembered: usize,
     /// Pairs that must not become tokens, or could not when they were the most frequent.
     refused: FxHashSet<u64>,
     strings: Vec<Option<Rc<str>>>,
@@ -172,7 +140,7 @@ impl<'t> PieceLearner<'t> {
                 let text = std::str::from_utf8(counts.pretoken(place)).map_err(|_| Error::NotText)?;
                 let count = if is_preserved { 0 } else { counts.counts()[place] };
                 let tokens = if model.is_too_long(text) { Vec::new() } else { model.split(text)? };
-                Ok(Word { text, tokens, count, touched: 0 })
+                Ok(Word { text, tokens, count })
             };
             words.par_extend((0..counts.len()).into_par_iter().map(word).collect::<Result<Vec<_>>>()?);
         }
@@ -190,13 +158,17 @@ impl<'t> PieceLearner<'t> {
             pairs: FxHashMap::default(),
             heap: BinaryHeap::new(),
             known: FxHashMap::default(),
+            trials: FxHashMap::default(),
+            remembered: 0,
             refused: FxHashSet::default(),
             strings: vec![None; model.len()],
-            step: 0,
+            step: 1,
             total: 0.0,
             scale: 0.0,
             result: LearnedPieces::default(),
+            touched: vec![1; words.len()],
             words,
+            lengths: (0..model.len() as u32).map(|token| length_of(&model, token)).collect(),
             long_preserved,
             model,
             stop,
@@ -234,14 +206,17 @@ impl<'t> PieceLearner<'t> {
 
     /// Adds a token that was not learned, and returns its score; None if it cannot be added.
     fn give(&mut self, string: &str) -> Result<Option<f64>> {
-        let range = self.suffixes.range(&self.words, self.model.text(string));
-        let count = self.suffixes.texts(range).map(|word| self.words[word as usize].count);
-        let count = count.fold(0, u64::saturating_add);
         if self.model.contains(string) {
             return Ok(None);
         }
-        match self.effect(string, count)? {
-            Ok(effect) => Ok(Some(self.add(string, effect))),
+        let Ok(mut trial) = self.trial(string)? else { return Ok(None) };
+        let places = self.suffixes.places(&self.words, self.model.text(string));
+        let count = places.iter().map(|(word, _)| self.words[*word as usize].count).fold(0, u64::saturating_add);
+        match self.weigh(&mut trial, count)? {
+            Ok((score, _)) => {
+                self.add(&trial, score)?;
+                Ok(Some(score))
+            }
             Err(_) => Ok(None),
         }
     }
@@ -266,19 +241,21 @@ impl<'t> PieceLearner<'t> {
             let (left, right) = best.pair;
             let count = self.pairs.get(&pair_key(left, right)).copied().unwrap_or_default();
             let string = self.model.joined(left, right);
-            let Ok(effect) = self.effect(&string, count)? else {
+            let weighed = self.weighed(pair_key(left, right), &string, count)?;
+            self.known.remove(&pair_key(left, right));
+            let trial = self.take_trial(pair_key(left, right));
+            let (Ok((score, _)), Some(trial)) = (weighed, trial) else {
                 // Another new token may have narrowed the limits of its score.
                 self.refused.insert(pair_key(left, right));
-                self.known.remove(&pair_key(left, right));
                 continue;
             };
             let piece = LearnedPiece {
                 left: self.model.string(left).to_string(),
                 right: self.model.text(self.model.string(right)).to_string(),
                 count,
-                score: effect.score,
+                score,
             };
-            self.add(&string, effect);
+            self.add(&trial, score)?;
             self.result.learned.push(piece);
             let new = given + self.result.learned.len();
             if new % LEARNED_STEP == 0 {
@@ -293,7 +270,7 @@ impl<'t> PieceLearner<'t> {
     /// The pair that is worth most; None if no pair is worth enough.
     fn next(&mut self, task: &Task, callbacks: &mut dyn Callbacks) -> Result<Option<Candidate>> {
         self.forget_touched();
-        let mut best = self.known.values().map(|known| known.candidate.clone()).max();
+        let mut best = self.known.values().max().cloned();
         while let Some(top) = self.heap.pop() {
             self.stop.check()?;
             let (left, right) = top.pair;
@@ -314,18 +291,20 @@ impl<'t> PieceLearner<'t> {
                 break;
             }
             let string = self.model.joined(left, right);
-            if self.is_unwanted(top.pair, &string, task) || !callbacks.allow(&string) {
+            let is_allowed = self.trials.contains_key(&key);
+            if self.is_unwanted(top.pair, &string, task) || !(is_allowed || callbacks.allow(&string)) {
                 self.refused.insert(key);
+                self.take_trial(key);
                 continue;
             }
-            match self.effect(&string, count)? {
-                Ok(effect) => {
-                    let worth = u64::try_from(effect.saved).unwrap_or_default().min(count);
+            match self.weighed(key, &string, count)? {
+                Ok((_, saved)) => {
+                    let worth = u64::try_from(saved).unwrap_or_default().min(count);
                     let candidate = Candidate { count: worth, ..top };
                     if best.as_ref().is_none_or(|best| candidate > *best) {
                         best = Some(candidate.clone());
                     }
-                    self.known.insert(key, Known { candidate, range: effect.range, step: self.step });
+                    self.known.insert(key, candidate);
                 }
                 Err(obstacle) => {
                     if matches!(obstacle, Obstacle::Preserved) {
@@ -333,6 +312,7 @@ impl<'t> PieceLearner<'t> {
                         self.result.refused.push(RefusedPiece { left, right, count, after: self.result.learned.len() });
                     }
                     self.refused.insert(key);
+                    self.take_trial(key);
                 }
             }
         }
@@ -341,15 +321,16 @@ impl<'t> PieceLearner<'t> {
 
     /// Puts the pairs back on the heap whose worth may have changed with the last token.
     fn forget_touched(&mut self) {
-        let (words, suffixes) = (&self.words, &self.suffixes);
-        let is_touched =
-            |known: &Known| suffixes.texts(known.range.clone()).any(|word| words[word as usize].touched > known.step);
-        let forgotten: Vec<u64> =
-            self.known.iter().filter(|(_, known)| is_touched(known)).map(|(key, _)| *key).collect();
+        let (touched, trials) = (&self.touched, &self.trials);
+        let is_touched = |key: &u64| {
+            let trial = trials.get(key);
+            trial.is_none_or(|trial| trial.words().any(|word| touched[word as usize] > trial.step))
+        };
+        let forgotten: Vec<u64> = self.known.keys().filter(|key| is_touched(key)).copied().collect();
         for key in forgotten {
             if let Some(known) = self.known.remove(&key) {
                 let count = self.pairs.get(&key).copied().unwrap_or_default();
-                self.heap.push(Candidate { count, ..known.candidate });
+                self.heap.push(Candidate { count, ..known });
             }
         }
     }
@@ -363,70 +344,128 @@ impl<'t> PieceLearner<'t> {
             || task.refuses(string, self.model.text(string), Alphabet::Text)
     }
 
-    /// What a token would change that occurs so often.
-    fn effect(&mut self, string: &str, count: u64) -> Result<std::result::Result<Effect, Obstacle>> {
-        let text = self.model.text(string);
-        let range = self.suffixes.range(&self.words, text);
-        let containing = self.tokens_with(string);
-        let estimate = ((count as f64).max(1.0) / self.total).ln() + self.scale;
-        let Some(score) = self.model.score_for(string, estimate, &containing)? else {
-            return Ok(Err(Obstacle::Other));
+    /// The score of the token of a pair that occurs so often, and how many tokens of the text it saves. What is learned
+    /// about its words is remembered.
+    fn weighed(&mut self, key: u64, string: &str, count: u64) -> Result<Weighed> {
+        let mut trial = match self.take_trial(key) {
+            Some(trial) => trial,
+            None => match self.trial(string)? {
+                Ok(trial) => trial,
+                Err(obstacle) => return Ok(Err(obstacle)),
+            },
         };
+        let weighed = self.weigh(&mut trial, count)?;
+        if self.remembered > REMEMBERED.max(self.words.len()) {
+            self.trials.retain(|key, _| self.known.contains_key(key));
+            self.remembered = self.trials.values().map(|trial| trial.entries.len()).sum();
+        }
+        self.remembered += trial.entries.len();
+        self.trials.insert(key, trial);
+        Ok(weighed)
+    }
+
+    fn take_trial(&mut self, key: u64) -> Option<Trial> {
+        let trial = self.trials.remove(&key)?;
+        self.remembered -= trial.entries.len();
+        Some(trial)
+    }
+
+    /// A token that may be added. Its words are not judged.
+    fn trial(&self, string: &str) -> Result<std::result::Result<Trial, Obstacle>> {
+        let text = self.model.text(string);
+        let containing = self.tokens_with(string);
+        let Some(limits) = self.model.limits(string, &containing)? else { return Ok(Err(Obstacle::Other)) };
         if self.long_preserved.iter().any(|word| word.contains(text)) {
             return Ok(Err(Obstacle::Preserved));
         }
-        let mut numbers: Vec<u32> = self.suffixes.texts(range.clone()).collect();
-        numbers.sort_unstable();
-        numbers.dedup();
-        let token = self.model.push(string, score);
-        let judged = self.judged(token, &containing, &numbers);
-        self.model.pop();
-        Ok(judged?.map(|(changed, saved)| Effect { score, range, changed, saved }))
+        let places = self.suffixes.places(&self.words, text);
+        let has_scores = self.model.score(0).is_some();
+        let (mut entries, mut several) = (Vec::new(), Vec::new());
+        for group in places.chunk_by(|one, other| one.0 == other.0) {
+            match group {
+                [(word, _), _, ..] if has_scores => several.push(*word),
+                [(word, at), ..] => entries.push(Entry { word: *word, at: *at, threshold: f64::INFINITY, saved: 0 }),
+                [] => {}
+            }
+        }
+        let tokens = self.model.len();
+        Ok(Ok(Trial { string: string.to_string(), tokens, containing, limits, entries, several, step: 0 }))
     }
 
-    /// The words that the last token changes, out of some, and how many tokens of the text that saves.
-    fn judged(&self, token: u32, containing: &[u32], numbers: &[u32]) -> Result<std::result::Result<Saving, Obstacle>> {
-        let (words, model, stop) = (&self.words, &self.model, self.stop); // the rest is not shared between threads
-        let split = |&number: &u32| -> Result<Option<(u32, Vec<u32>)>> {
-            stop.check()?;
-            let word = &words[number as usize];
-            let tokens = model.split(word.text)?;
-            Ok((tokens != word.tokens).then_some((number, tokens)))
-        };
-        let changed = numbers.par_iter().with_min_len(1 << 9).filter_map(|number| split(number).transpose());
-        let changed = changed.collect::<Result<Vec<_>>>()?;
-        if self.breaks(token, containing)? {
+    /// Judges a token that occurs so often: its score, and how many tokens of the text it saves.
+    fn weigh(&mut self, trial: &mut Trial, count: u64) -> Result<Weighed> {
+        if !self.renew_limits(trial)? {
             return Ok(Err(Obstacle::Other));
         }
-        let (mut saved, mut is_preserved) = (0, false);
-        for (number, tokens) in &changed {
-            let word = &self.words[*number as usize];
-            if self.known_bytes(tokens) < self.known_bytes(&word.tokens) {
-                return Ok(Err(Obstacle::Other));
-            }
-            is_preserved = is_preserved || word.count == 0;
-            saved += i128::from(word.count) * (word.tokens.len() as i128 - tokens.len() as i128);
+        let string = trial.string.clone();
+        let estimate = ((count as f64).max(1.0) / self.total).ln() + self.scale;
+        let Some(score) = self.model.score_within(&string, estimate, trial.limits) else {
+            return Ok(Err(Obstacle::Other));
+        };
+        let has_scores = self.model.score(0).is_some();
+        if has_scores {
+            self.judge().renew(trial, &self.touched)?;
         }
-        Ok(if is_preserved { Err(Obstacle::Preserved) } else { Ok((changed, saved)) })
+        let occurs_twice = |token: &&u32| occurrences(self.model.string(**token), &string).nth(1).is_some();
+        let twice: Vec<u32> = trial.containing.iter().filter(occurs_twice).copied().collect();
+        let mut several = Vec::new();
+        if !has_scores || !twice.is_empty() || !trial.several.is_empty() {
+            let token = self.push(&string, score);
+            let judged = self.judge_with(token, trial, &twice);
+            self.model.pop();
+            self.lengths.pop();
+            match judged? {
+                Some(outcomes) => several = outcomes,
+                None => return Ok(Err(Obstacle::Other)),
+            }
+        }
+        trial.step = self.step;
+        Ok(self.judge().saving(trial, score, &several).map(|saved| (score, saved)))
     }
 
-    /// How many bytes of a word are known, given its tokens.
-    fn known_bytes(&self, tokens: &[u32]) -> usize {
-        let known = tokens.iter().filter(|token| !self.model.is_unknown(**token));
-        known.map(|token| self.model.text(self.model.string(*token)).len()).sum()
-    }
-
-    /// Whether the text of a new token, or of one of the tokens that contain it, becomes something else.
-    fn breaks(&self, token: u32, containing: &[u32]) -> Result<bool> {
+    /// What becomes of the words that must be split with the token, which the model has; None if a token that contains
+    /// it, or itself, becomes something else.
+    fn judge_with(&self, token: u32, trial: &mut Trial, twice: &[u32]) -> Result<Option<Vec<(f64, i32)>>> {
+        let (judge, mut scratch) = (self.judge(), Vec::new());
         if self.model.score(token).is_none() {
-            return Ok(false);
+            judge.renew(trial, &self.touched)?;
+            return Ok(Some(Vec::new()));
         }
-        for &token in containing.iter().chain([&token]) {
-            if self.model.split(self.model.string(token))? != [token] {
-                return Ok(true);
+        for &token in twice {
+            self.model.split_into(self.model.string(token), &mut scratch)?;
+            if scratch != [token] {
+                return Ok(None);
             }
         }
-        Ok(false)
+        let outcome = |word: &u32| {
+            self.stop.check()?;
+            judge.outcome(&self.words[*word as usize], &mut scratch)
+        };
+        trial.several.iter().map(outcome).collect::<Result<Vec<_>>>().map(Some)
+    }
+
+    fn judge(&self) -> Judge<'_> {
+        Judge { model: &self.model, words: &self.words, lengths: &self.lengths, stop: self.stop }
+    }
+
+    /// Computes the limits of the score again if a new token may have changed them. False if there is no such score.
+    fn renew_limits(&self, trial: &mut Trial) -> Result<bool> {
+        let string = &trial.string;
+        let changes = |token: u32| {
+            let new = self.model.string(token);
+            let is_in = |token: &u32| self.model.string(*token).contains(new);
+            new.contains(string.as_str()) || string.contains(new) || trial.containing.iter().any(is_in)
+        };
+        let is_changed = self.model.score(0).is_some() && (trial.tokens as u32..self.model.len() as u32).any(changes);
+        trial.tokens = self.model.len();
+        if is_changed {
+            trial.containing = self.tokens_with(string);
+            match self.model.limits(string, &trial.containing)? {
+                Some(limits) => trial.limits = limits,
+                None => return Ok(false),
+            }
+        }
+        Ok(true)
     }
 
     /// The tokens with longer strings that contain a string, and must stay reachable.
@@ -434,25 +473,43 @@ impl<'t> PieceLearner<'t> {
         let (strings, suffixes) = &self.base;
         let from = (string.to_string(), 0);
         let new = self.new.range(from..).take_while(|(suffix, _)| suffix.starts_with(string)).map(|(_, token)| *token);
-        let mut tokens: Vec<u32> = suffixes.texts(suffixes.range(strings, string)).chain(new).collect();
+        let mut tokens: Vec<u32> =
+            suffixes.places(strings, string).into_iter().map(|(token, _)| token).chain(new).collect();
         tokens.sort_unstable();
         tokens.dedup();
         tokens
     }
 
-    /// Adds a token, and returns its score.
-    fn add(&mut self, string: &str, effect: Effect) -> f64 {
-        let token = self.model.push(string, effect.score);
+    fn push(&mut self, string: &str, score: f64) -> u32 {
+        let token = self.model.push(string, score);
+        self.lengths.push(length_of(&self.model, token));
+        token
+    }
+
+    /// Adds a token.
+    fn add(&mut self, trial: &Trial, score: f64) -> Result<()> {
+        let string = &trial.string;
+        let token = self.push(string, score);
         self.strings.push(None);
         self.step += 1;
         if self.model.score(token).is_some() {
             self.new.extend(string.char_indices().map(|(at, _)| (string[at..].to_string(), token)));
         }
-        for word in self.suffixes.texts(effect.range) {
-            self.words[word as usize].touched = self.step;
+        for word in trial.words() {
+            self.touched[word as usize] = self.step;
         }
+        let (words, model, stop) = (&self.words, &self.model, self.stop); // the rest is not shared between threads
+        let split = |&number: &u32| {
+            stop.check()?;
+            Ok((number, model.split(words[number as usize].text)?))
+        };
+        let numbers = trial.changed(score);
+        let changed: Result<Vec<_>> = match numbers.len() < MANY {
+            true => numbers.iter().map(split).collect(),
+            false => numbers.par_iter().with_min_len(MANY / 4).map(split).collect(),
+        };
         let mut grown: FxHashSet<u64> = FxHashSet::default();
-        for (number, tokens) in effect.changed {
+        for (number, tokens) in changed? {
             let word = &mut self.words[number as usize];
             let before = std::mem::replace(&mut word.tokens, tokens);
             for pair in before.windows(2) {
@@ -471,7 +528,7 @@ impl<'t> PieceLearner<'t> {
             let candidate = self.candidate(key, count);
             self.heap.push(candidate);
         }
-        effect.score
+        Ok(())
     }
 
     fn candidate(&mut self, key: u64, count: u64) -> Candidate {
@@ -481,6 +538,18 @@ impl<'t> PieceLearner<'t> {
             Rc::clone(string)
         };
         Candidate { count, left: string(pair.0), right: string(pair.1), pair }
+    }
+}
+
+/// The score of a token, and how many tokens of the text it saves; or why it cannot be added.
+type Weighed = std::result::Result<(f64, i128), Obstacle>;
+
+/// The bytes of the text of a token; 0 if it stands for unknown text.
+fn length_of(model: &Growing, token: u32) -> u32 {
+    if model.is_unknown(token) {
+        0
+    } else {
+        model.text(model.string(token)).len() as u32
     }
 }
 
@@ -574,8 +643,9 @@ mod tests {
     fn worth_of(mut learner: PieceLearner<'_>, string: &str, count: u64) -> Option<(u64, f64)> {
         let estimate = (count as f64 / learner.total).ln() + learner.scale;
         let containing = learner.tokens_with(string);
-        let score = learner.model.score_for(string, estimate, &containing).unwrap()?;
-        let token = learner.model.push(string, score);
+        let limits = learner.model.limits(string, &containing).unwrap()?;
+        let score = learner.model.score_within(string, estimate, limits)?;
+        let token = learner.push(string, score);
         let model = &learner.model;
         let is_whole = |token: u32| model.split(model.string(token)).unwrap() == [token];
         if model.score(token).is_some() && !(is_whole(token) && containing.iter().all(|token| is_whole(*token))) {
@@ -584,9 +654,8 @@ mod tests {
         let mut saved = 0i128;
         for word in &learner.words {
             let tokens = model.split(word.text).unwrap();
-            if learner.known_bytes(&tokens) < learner.known_bytes(&word.tokens)
-                || word.count == 0 && tokens != word.tokens
-            {
+            let known_bytes = |tokens: &[u32]| learner.judge().known_bytes(tokens);
+            if known_bytes(&tokens) < known_bytes(&word.tokens) || word.count == 0 && tokens != word.tokens {
                 return None;
             }
             saved += i128::from(word.count) * (word.tokens.len() as i128 - tokens.len() as i128);
@@ -603,7 +672,7 @@ mod tests {
             let fresh = || -> PieceLearner<'_> {
                 let mut learner = PieceLearner::new(model, counts, preserved, &never).unwrap();
                 for (string, piece) in &learned {
-                    learner.model.push(string, piece.score);
+                    learner.push(string, piece.score);
                     learner.strings.push(None);
                     let token = learner.model.len() as u32 - 1;
                     let suffixes = string.char_indices().map(|(at, _)| (string[at..].to_string(), token));

@@ -1,6 +1,4 @@
-//! Finds the texts that contain a string, by the sorted list of all their suffixes.
-
-use std::ops::Range;
+//! Finds the texts that contain a string, by the list of all their suffixes, sorted by their first bytes.
 
 use rayon::prelude::*;
 
@@ -8,9 +6,14 @@ use crate::error::Result;
 use crate::stop::Stop;
 
 /// Where a suffix begins: the number of its text, and the byte in it.
-type Place = (u32, u32);
+pub(super) type Place = (u32, u32);
 
-/// All suffixes of some texts that begin at a character, in order.
+/// The bytes by which suffixes are sorted.
+const KEY: usize = 8;
+/// Suffixes that are sorted between two looks at the stop.
+const CHUNK: usize = 1 << 20;
+
+/// All suffixes of some texts that begin at a character, in the order of their first bytes.
 #[derive(Debug, Default)]
 pub(super) struct Suffixes {
     places: Vec<Place>,
@@ -26,36 +29,39 @@ impl Suffixes {
     where
         T: AsRef<str> + Sync,
     {
-        let starts = |number: u32| {
+        let keyed = |number: u32| {
             let text = texts[number as usize].as_ref();
-            text.char_indices().map(move |(at, _)| (number, at as u32))
+            text.char_indices().map(move |(at, _)| (key(&text.as_bytes()[at..], 0), (number, at as u32)))
         };
-        let mut places: Vec<Place> = numbers.flat_map(starts).collect();
-        // In groups, between which the caller may stop the work.
-        let first = |place: &Place| suffix(texts, *place).chunks(2).next();
-        places.par_sort_unstable_by(|one, other| first(one).cmp(&first(other)));
-        let groups = places.par_chunk_by_mut(|one, other| first(one) == first(other));
-        groups.try_for_each(|group| -> Result<()> {
+        let mut keyed: Vec<(u64, Place)> = numbers.flat_map(keyed).collect();
+        keyed.par_chunks_mut(CHUNK).try_for_each(|chunk| {
             stop.check()?;
-            group.sort_unstable_by(|one, other| suffix(texts, *one).cmp(suffix(texts, *other)).then(one.cmp(other)));
+            chunk.sort_unstable();
             Ok(())
         })?;
-        Ok(Self { places })
+        keyed.par_sort(); // merges the sorted chunks
+        Ok(Self { places: keyed.into_par_iter().map(|(_, place)| place).collect() })
     }
 
-    /// The suffixes that begin with a string: a range of the list.
-    pub(super) fn range<T: AsRef<str>>(&self, texts: &[T], string: &str) -> Range<usize> {
-        let start = self.places.partition_point(|place| suffix(texts, *place) < string.as_bytes());
-        let is_in = |place: &Place| suffix(texts, *place).starts_with(string.as_bytes());
-        start..start + self.places[start..].partition_point(is_in)
-    }
-
-    /// The texts of a range, one for each suffix.
-    pub(super) fn texts(&self, range: Range<usize>) -> impl Iterator<Item = u32> + '_ {
-        self.places[range].iter().map(|(text, _)| *text)
+    /// Where a string occurs, in order.
+    pub(super) fn places<T: AsRef<str>>(&self, texts: &[T], string: &str) -> Vec<Place> {
+        let suffix = |(text, at): Place| &texts[text as usize].as_ref().as_bytes()[at as usize..];
+        let (least, most) = (key(string.as_bytes(), 0), key(string.as_bytes(), u8::MAX));
+        let start = self.places.partition_point(|place| key(suffix(*place), 0) < least);
+        let length = self.places[start..].partition_point(|place| key(suffix(*place), 0) <= most);
+        let mut places = self.places[start..start + length].to_vec();
+        if string.len() > KEY || string.contains('\0') {
+            places.retain(|place| suffix(*place).starts_with(string.as_bytes()));
+        }
+        places.sort_unstable();
+        places
     }
 }
 
-fn suffix<T: AsRef<str>>(texts: &[T], (text, at): Place) -> &[u8] {
-    &texts[text as usize].as_ref().as_bytes()[at as usize..]
+/// The first bytes as a number; missing ones are `fill`.
+fn key(bytes: &[u8], fill: u8) -> u64 {
+    let mut first = [fill; KEY];
+    let length = bytes.len().min(KEY);
+    first[..length].copy_from_slice(&bytes[..length]);
+    u64::from_be_bytes(first)
 }

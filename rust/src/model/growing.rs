@@ -87,8 +87,14 @@ impl Growing {
     /// The tokens of a pretoken.
     pub(crate) fn split(&self, pretoken: &str) -> Result<Vec<u32>> {
         let mut tokens = Vec::new();
-        self.model.split(pretoken, false, &|_| false, &mut tokens)?;
+        self.split_into(pretoken, &mut tokens)?;
         Ok(tokens)
+    }
+
+    /// Writes the tokens of a pretoken, and returns its score; 0 without scores.
+    pub(crate) fn split_into(&self, pretoken: &str, tokens: &mut Vec<u32>) -> Result<f64> {
+        tokens.clear();
+        self.model.split(pretoken, false, &|_| false, tokens)
     }
 
     pub(crate) fn push(&mut self, string: &str, score: f64) -> u32 {
@@ -121,35 +127,44 @@ impl Growing {
         }
     }
 
-    /// The score for a new token, as near to an estimate as can be: its own text becomes the token, and the texts of the
-    /// tokens that contain it still become those. None if there is no such score. It has 32 bits, and is not below the
-    /// lowest, because unknown characters are scored by that. A model without scores gives 0; None if words with the
-    /// token are too long for it.
-    pub(crate) fn score_for(&self, string: &str, estimate: f64, containing: &[u32]) -> Result<Option<f64>> {
+    /// The least and the largest score at which the text of a new token becomes the token, and the texts of the tokens
+    /// that contain it once still become those. Unknown characters are scored by the lowest score, so it is not below
+    /// that. Any score will do in a model without scores. None if words with the token are too long for it.
+    pub(crate) fn limits(&self, string: &str, containing: &[u32]) -> Result<Option<(f64, f64)>> {
         let unigram = match &self.model {
             Model::Unigram(unigram) => unigram,
-            Model::WordPiece(pieces) => return Ok(pieces.has_room(string).then_some(0.0)),
+            Model::WordPiece(pieces) => return Ok(pieces.has_room(string).then_some((0.0, 0.0))),
             Model::Bpe(_) => return Ok(None),
         };
-        let lowest = unigram.lowest_score();
-        let apart =
-            STEP * f64::from(string.bytes().fold(0u16, |sum, byte| sum.wrapping_mul(31) ^ u16::from(byte)) % 1024);
-        let least = (unigram.score(string)? + MARGIN).max(lowest) + apart;
+        let least = (unigram.score(string)? + MARGIN).max(unigram.lowest_score()) + apart(string);
         let mut most = f64::INFINITY;
         for &token in containing {
             let whole = self.string(token);
-            for (at, _) in whole.char_indices().filter(|(at, _)| whole[*at..].starts_with(string)) {
+            for at in occurrences(whole, string) {
                 let around = unigram.score(&whole[..at])? + unigram.score(&whole[at + string.len()..])?;
                 most = most.min(unigram.score_of(token) - around - MARGIN);
             }
         }
-        if least > most {
-            return Ok(None);
-        }
-        let rounded = (estimate + apart).max(least).min(most) as f32;
-        let score = if f64::from(rounded) < lowest { next_up(rounded) } else { rounded };
-        Ok(Some(f64::from(score)).filter(|score| score.is_finite()))
+        Ok((least <= most).then_some((least, most)))
     }
+
+    /// The score for a new token, as near to an estimate as its limits allow. It has 32 bits. None if that is no number.
+    pub(crate) fn score_within(&self, string: &str, estimate: f64, (least, most): (f64, f64)) -> Option<f64> {
+        let Model::Unigram(unigram) = &self.model else { return Some(0.0) };
+        let rounded = (estimate + apart(string)).max(least).min(most) as f32;
+        let is_low = f64::from(rounded) < unigram.lowest_score();
+        Some(f64::from(if is_low { next_up(rounded) } else { rounded })).filter(|score| score.is_finite())
+    }
+}
+
+/// Where a string occurs in a text.
+pub(crate) fn occurrences<'t>(text: &'t str, string: &'t str) -> impl Iterator<Item = usize> + 't {
+    text.char_indices().map(|(at, _)| at).filter(move |at| text[*at..].starts_with(string))
+}
+
+/// What is added to the score of a new token, so that scores differ.
+fn apart(string: &str) -> f64 {
+    STEP * f64::from(string.bytes().fold(0u16, |sum, byte| sum.wrapping_mul(31) ^ u16::from(byte)) % 1024)
 }
 
 /// The next larger number in 32 bits.

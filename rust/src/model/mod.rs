@@ -22,7 +22,7 @@ use crate::count::Counts;
 use crate::error::{Error, Result};
 use crate::stop::Stop;
 
-pub(crate) use growing::Growing;
+pub(crate) use growing::{occurrences, Growing};
 pub use remaining::Remaining;
 pub use summary::Summary;
 pub use unigram::Unigram;
@@ -106,19 +106,20 @@ impl Model {
     }
 
     /// Adds the tokens of a text, as indices, without those that are removed. `continues`: the text is the end of a word.
+    /// Returns the score of the text; 0 without scores.
     ///
     /// Not for BPE, where merges decide.
     fn split(
         &self,
         text: &str,
         continues: bool,
-        is_removed: &dyn Fn(u32) -> bool,
+        is_removed: &impl Fn(u32) -> bool,
         tokens: &mut Vec<u32>,
-    ) -> Result<()> {
+    ) -> Result<f64> {
         match self {
             Self::Bpe(_) => Err(Error::NotForMerges),
             Self::Unigram(unigram) => unigram.encode(text, is_removed, tokens),
-            Self::WordPiece(pieces) => pieces.encode(text, continues, is_removed, tokens),
+            Self::WordPiece(pieces) => pieces.encode(text, continues, is_removed, tokens).map(|()| 0.0),
         }
     }
 

@@ -99,7 +99,7 @@ impl Model {
         }
     }
 
-    fn split_string(&self, string: &str, is_removed: &dyn Fn(u32) -> bool) -> Result<Vec<u32>> {
+    fn split_string(&self, string: &str, is_removed: &impl Fn(u32) -> bool) -> Result<Vec<u32>> {
         if let Self::Bpe(bpe) = self {
             return Ok(self.ids_of(bpe.encode_without(string, is_removed, |_| ())?));
         }

@@ -1,67 +1,189 @@
 //! A trie of token strings: finds every token that a text begins with.
 
-use rustc_hash::FxHashMap;
-
 use crate::bpe::Tokens;
 
-/// Not a token.
+/// Not a token, and not a node.
 const NONE: u32 = u32::MAX;
 /// The node of the empty string.
 pub(super) const ROOT: u32 = 0;
+/// How many places are tried for the children of a node before they are put at the end.
+const TRIES: usize = 64;
 
-/// The tokens of a vocabulary by their bytes.
+/// The tokens of a vocabulary by their bytes, as a double array: the child of a node for a byte is the slot at the base
+/// of the node plus the byte, if the parent of that slot is the node.
 #[derive(Debug, Clone)]
 pub(super) struct Trie {
-    /// The node after a node and a byte.
-    next: FxHashMap<(u32, u8), u32>,
-    /// The token that ends at each node, if one does.
-    tokens: Vec<u32>,
+    slots: Vec<Slot>,
+    /// No slot before this one is free.
+    free: usize,
 }
+
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    base: u32,
+    /// [`NONE`] if the slot is free.
+    parent: u32,
+    /// The token that ends here, if one does.
+    token: u32,
+}
+
+const FREE: Slot = Slot { base: 0, parent: NONE, token: NONE };
 
 impl Trie {
     pub(super) fn new(tokens: &Tokens) -> Self {
-        let mut trie = Self { next: FxHashMap::default(), tokens: vec![NONE] };
-        for (token, string) in (0..).zip(tokens.strings()) {
-            trie.insert(string, token);
+        let mut trie = Self { slots: vec![Slot { parent: ROOT, ..FREE }], free: 1 };
+        let mut sorted: Vec<(&[u8], u32)> = tokens.strings().map(str::as_bytes).zip(0..).collect();
+        sorted.sort_unstable();
+        // Nodes whose children are missing: with their depth, and the tokens below them.
+        let mut waiting = vec![(ROOT, 0, &sorted[..])];
+        while let Some((node, depth, below)) = waiting.pop() {
+            let is_end = |(string, _): &&(&[u8], u32)| string.len() == depth;
+            let ends = below.iter().take_while(is_end).last();
+            if let Some((_, token)) = ends.filter(|_| node != ROOT) {
+                trie.slots[node as usize].token = *token; // an empty token is in every text
+            }
+            let groups = || below.chunk_by(|one, other| one.0.get(depth) == other.0.get(depth));
+            let groups = || groups().filter_map(|group| Some((*group[0].0.get(depth)?, group)));
+            let bytes: Vec<u8> = groups().map(|(byte, _)| byte).collect();
+            trie.slots[node as usize].base = trie.place_for(&bytes);
+            for (byte, group) in groups() {
+                waiting.push((trie.claim(node, byte), depth + 1, group));
+            }
         }
-        trie.tokens[ROOT as usize] = NONE; // an empty token is in every text
         trie
     }
 
     pub(super) fn insert(&mut self, string: &str, token: u32) {
         let mut node = ROOT;
         for &byte in string.as_bytes() {
-            let new = self.tokens.len() as u32;
-            node = *self.next.entry((node, byte)).or_insert(new);
-            if node == new {
-                self.tokens.push(NONE);
-            }
+            node = match self.child(node, byte) {
+                Some(child) => child,
+                None => self.add_child(node, byte),
+            };
         }
-        self.tokens[node as usize] = token;
+        self.slots[node as usize].token = token;
     }
 
     pub(super) fn remove(&mut self, string: &str) {
         if let Some(node) = self.node(string.as_bytes()) {
-            self.tokens[node as usize] = NONE;
+            self.slots[node as usize].token = NONE;
         }
     }
 
     /// The token of a string that is not empty.
     pub(super) fn find(&self, string: &str) -> Option<u32> {
-        self.node(string.as_bytes()).map(|node| self.tokens[node as usize]).filter(|&token| token != NONE)
+        self.node(string.as_bytes()).map(|node| self.slots[node as usize].token).filter(|&token| token != NONE)
     }
 
     /// The node after some bytes, if a token begins with them.
     pub(super) fn node(&self, bytes: &[u8]) -> Option<u32> {
-        bytes.iter().try_fold(ROOT, |node, &byte| self.next.get(&(node, byte)).copied())
+        bytes.iter().try_fold(ROOT, |node, &byte| self.child(node, byte))
     }
 
     /// The tokens after a node that bytes begin with, shortest first: each with its length after the node.
+    #[inline]
     pub(super) fn prefixes<'t>(&'t self, start: u32, bytes: &'t [u8]) -> impl Iterator<Item = (usize, u32)> + 't {
         let nodes = bytes.iter().scan(start, |node, &byte| {
-            *node = *self.next.get(&(*node, byte))?;
+            *node = self.child(*node, byte)?;
             Some(*node)
         });
-        (1..).zip(nodes.map(|node| self.tokens[node as usize])).filter(|(_, token)| *token != NONE)
+        (1..).zip(nodes.map(|node| self.slots[node as usize].token)).filter(|(_, token)| *token != NONE)
+    }
+
+    #[inline]
+    fn child(&self, node: u32, byte: u8) -> Option<u32> {
+        let at = self.slots[node as usize].base + u32::from(byte);
+        // The root is a slot that is no child, and its own parent.
+        (at != ROOT && self.slots.get(at as usize)?.parent == node).then_some(at)
+    }
+
+    /// Adds a child that is missing. The other children move if its slot is taken.
+    fn add_child(&mut self, node: u32, byte: u8) -> u32 {
+        let base = self.slots[node as usize].base;
+        let mut bytes: Vec<u8> = (0..=255).filter(|&other| self.child(node, other).is_some()).collect();
+        let is_free = |slot: Option<&Slot>| slot.is_none_or(|slot| slot.parent == NONE);
+        if bytes.is_empty() || !is_free(self.slots.get(base as usize + usize::from(byte))) {
+            let moved = std::mem::replace(&mut bytes, vec![byte]);
+            bytes.extend(&moved);
+            bytes.sort_unstable();
+            let new_base = self.place_for(&bytes);
+            self.slots[node as usize].base = new_base;
+            for &other in &moved {
+                let (from, to) = (base + u32::from(other), self.claim(node, other));
+                let children: Vec<u8> = (0..=255).filter(|&byte| self.child(from, byte).is_some()).collect();
+                let slot = std::mem::replace(&mut self.slots[from as usize], FREE);
+                children.iter().for_each(|&byte| self.slots[slot.base as usize + usize::from(byte)].parent = to);
+                self.slots[to as usize] = slot;
+                self.free = self.free.min(from as usize);
+            }
+        }
+        self.claim(node, byte)
+    }
+
+    /// A base at which the slots for some bytes, in order, are free.
+    fn place_for(&mut self, bytes: &[u8]) -> u32 {
+        let Some(&first) = bytes.first() else { return 0 };
+        let is_free = |slots: &[Slot], at: usize| slots.get(at).is_none_or(|slot| slot.parent == NONE);
+        while !is_free(&self.slots, self.free) {
+            self.free += 1;
+        }
+        let fits = |base: &usize| bytes.iter().all(|&byte| is_free(&self.slots, base + usize::from(byte)));
+        let bases = (self.free..).take(TRIES).filter_map(|at| at.checked_sub(usize::from(first)));
+        bases.chain([self.slots.len()]).find(fits).unwrap_or_default() as u32
+    }
+
+    /// Takes the slot of a child.
+    fn claim(&mut self, node: u32, byte: u8) -> u32 {
+        let at = self.slots[node as usize].base + u32::from(byte);
+        if self.slots.len() <= at as usize {
+            self.slots.resize(at as usize + 1, FREE);
+        }
+        self.slots[at as usize] = Slot { parent: node, ..FREE };
+        at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bpe::{Random, TokenList};
+
+    #[test]
+    fn tokens_are_found_as_in_a_list_whatever_was_added_and_removed() {
+        let mut random = Random(2);
+        for _ in 0..100 {
+            let letters = ["a", "b", "é", "è", "ж", "猫", "😀", "\u{0}"];
+            let mut string = || -> String { (0..random.below(5)).map(|_| letters[random.below(8)]).collect() };
+            let (mut listed, mut list) = (Vec::new(), TokenList::default());
+            for _ in 0..40 {
+                let string = string();
+                if !listed.contains(&Some(string.clone())) {
+                    list.push(&string, listed.len() as u32);
+                    listed.push(Some(string));
+                }
+            }
+            let mut trie = Trie::new(&list.tokens().unwrap());
+            for _ in 0..200 {
+                let new = string();
+                if let Some(at) = listed.iter().position(|other| other.as_ref() == Some(&new)) {
+                    if !new.is_empty() {
+                        trie.remove(&new);
+                        listed[at] = None;
+                    }
+                } else if !new.is_empty() {
+                    trie.insert(&new, listed.len() as u32);
+                    listed.push(Some(new));
+                }
+                let text = string() + &string();
+                let mut expected: Vec<(usize, u32)> = (0..)
+                    .zip(&listed)
+                    .filter_map(|(token, string)| Some((token, string.as_ref()?)))
+                    .filter(|(_, string)| !string.is_empty() && text.starts_with(string.as_str()))
+                    .map(|(token, string)| (string.len(), token))
+                    .collect();
+                expected.sort_unstable();
+                assert_eq!(trie.prefixes(ROOT, text.as_bytes()).collect::<Vec<_>>(), expected, "{text:?}");
+            }
+        }
     }
 }

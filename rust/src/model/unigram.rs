@@ -4,6 +4,7 @@
 //! exception is prevented elsewhere: the token with the lowest score decides the score of unknown characters, so it is
 //! never removed.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use super::trie::{Trie, ROOT};
@@ -40,7 +41,20 @@ struct Part {
 #[derive(Debug, Clone, Copy)]
 struct Best {
     score: f64,
-    last: Option<(usize, Option<u32>)>,
+    start: u32,
+    /// The last token; [`UNSET`] if there is no way, [`UNKNOWN`] for an unknown character.
+    token: u32,
+}
+
+const UNSET: u32 = u32::MAX;
+const UNKNOWN: u32 = u32::MAX - 1;
+
+/// Bytes of a pretoken from which on the memory for its paths is given back.
+const LONG: usize = 1 << 16;
+
+thread_local! {
+    /// The memory for best paths, because pretokens are short and many.
+    static PATHS: RefCell<Vec<Best>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Unigram {
@@ -77,8 +91,30 @@ impl Unigram {
         &self.vocabulary.tokens
     }
 
-    /// Adds the tokens of a pretoken, as indices, without those that are removed.
-    pub(super) fn encode(&self, pretoken: &str, is_removed: &dyn Fn(u32) -> bool, tokens: &mut Vec<u32>) -> Result<()> {
+    /// Adds the tokens of a pretoken, as indices, without those that are removed. Returns the score of its best path.
+    pub(super) fn encode(
+        &self,
+        pretoken: &str,
+        is_removed: &impl Fn(u32) -> bool,
+        tokens: &mut Vec<u32>,
+    ) -> Result<f64> {
+        let before = tokens.len();
+        let mut is_known = true;
+        let score = self.with_paths(pretoken, is_removed, |paths| {
+            let mut end = pretoken.len();
+            while end > 0 {
+                let last = paths[end];
+                is_known = is_known && last.token != UNKNOWN && Some(last.token) != self.unknown;
+                tokens.push(last.token);
+                end = last.start as usize;
+            }
+            paths[pretoken.len()].score
+        })?;
+        if is_known {
+            tokens[before..].reverse();
+            return Ok(score);
+        }
+        tokens.truncate(before);
         for part in self.parts(pretoken, is_removed)? {
             match part.token {
                 Some(token) => tokens.push(token),
@@ -88,7 +124,7 @@ impl Unigram {
                 },
             }
         }
-        Ok(())
+        Ok(score)
     }
 
     /// The byte-fallback tokens of a text, if each of its bytes has one.
@@ -127,19 +163,22 @@ impl Unigram {
 
     /// The parts of the best path. Of equal scores, the first one found is taken, which is the one whose last token
     /// begins first. Unknown characters beside each other are one part.
-    fn parts(&self, text: &str, is_removed: &dyn Fn(u32) -> bool) -> Result<Vec<Part>> {
-        let best = self.best_paths(text, is_removed)?;
+    fn parts(&self, text: &str, is_removed: &impl Fn(u32) -> bool) -> Result<Vec<Part>> {
         let mut parts: Vec<Part> = Vec::new();
-        let mut end = text.len();
-        while let Some((start, token)) = best[end].last {
-            // The text of the unknown token itself is unknown text too.
-            let token = token.filter(|token| Some(*token) != self.unknown);
-            match parts.last_mut() {
-                Some(after) if token.is_none() && after.token.is_none() => after.start = start,
-                _ => parts.push(Part { start, end, token }),
+        self.with_paths(text, is_removed, |paths| {
+            let mut end = text.len();
+            while end > 0 {
+                let Best { start, token, .. } = paths[end];
+                let start = start as usize;
+                // The text of the unknown token itself is unknown text too.
+                let token = Some(token).filter(|token| *token != UNKNOWN && Some(*token) != self.unknown);
+                match parts.last_mut() {
+                    Some(after) if token.is_none() && after.token.is_none() => after.start = start,
+                    _ => parts.push(Part { start, end, token }),
+                }
+                end = start;
             }
-            end = start;
-        }
+        })?;
         parts.reverse();
         for part in parts.iter_mut().filter(|part| part.token.is_none()) {
             // Unknown characters may make a token together, as the library looks them up.
@@ -148,33 +187,51 @@ impl Unigram {
         Ok(parts)
     }
 
-    /// The best way to split the text up to each of its bytes; only those where a character ends are set.
-    fn best_paths(&self, text: &str, is_removed: &dyn Fn(u32) -> bool) -> Result<Vec<Best>> {
-        let mut best = vec![Best { score: 0.0, last: None }; text.len() + 1];
-        for (start, character) in text.char_indices() {
-            let (score, width) = (best[start].score, character.len_utf8());
-            let mut has_token = false;
-            let is_better = |best: &[Best], end: usize, score: f64| best[end].last.is_none() || score > best[end].score;
-            let found = self.trie.prefixes(ROOT, &text.as_bytes()[start..]);
-            for (length, token) in found.filter(|(_, token)| !is_removed(*token)) {
-                has_token = has_token || length == width;
-                let (end, score) = (start + length, score + self.scores[token as usize]);
-                if is_better(&best, end, score) {
-                    best[end] = Best { score, last: Some((start, Some(token))) };
+    /// Calls a function with the best way to split the text up to each of its bytes; only those where a character ends
+    /// are set.
+    fn with_paths<T>(
+        &self,
+        text: &str,
+        is_removed: &impl Fn(u32) -> bool,
+        function: impl FnOnce(&[Best]) -> T,
+    ) -> Result<T> {
+        PATHS.with_borrow_mut(|best| {
+            best.clear();
+            best.resize(text.len() + 1, Best { score: 0.0, start: 0, token: UNSET });
+            let bytes = text.as_bytes();
+            let mut start = 0;
+            while start < bytes.len() {
+                let (score, width) = (best[start].score, width_of(bytes[start]));
+                let mut has_token = false;
+                for (length, token) in self.trie.prefixes(ROOT, &bytes[start..]) {
+                    if is_removed(token) {
+                        continue;
+                    }
+                    has_token = has_token || length == width;
+                    let score = score + self.scores[token as usize];
+                    let end = &mut best[start + length];
+                    if end.token == UNSET || score > end.score {
+                        *end = Best { score, start: start as u32, token };
+                    }
                 }
+                let (end, score) = (&mut best[start + width], score + self.unknown_score);
+                if !has_token && (end.token == UNSET || score > end.score) {
+                    self.unknown.ok_or(Error::UnknownCharacter)?;
+                    *end = Best { score, start: start as u32, token: UNKNOWN };
+                }
+                start += width;
             }
-            let (end, score) = (start + width, score + self.unknown_score);
-            if !has_token && is_better(&best, end, score) {
-                self.unknown.ok_or(Error::UnknownCharacter)?;
-                best[end] = Best { score, last: Some((start, None)) };
+            let result = function(best);
+            if best.len() > LONG {
+                *best = Vec::new();
             }
-        }
-        Ok(best)
+            Ok(result)
+        })
     }
 
     /// The score of the best path of a text.
     pub(super) fn score(&self, text: &str) -> Result<f64> {
-        Ok(self.best_paths(text, &|_| false)?[text.len()].score)
+        self.with_paths(text, &|_| false, |paths| paths[text.len()].score)
     }
 
     /// The score of a token.
@@ -206,5 +263,15 @@ impl Unigram {
     pub(super) fn pop(&mut self, string: &str) {
         self.trie.remove(string);
         self.scores.pop();
+    }
+}
+
+/// The bytes of the character that begins with a byte.
+fn width_of(first: u8) -> usize {
+    match first {
+        ..=0xBF => 1,
+        0xC0..=0xDF => 2,
+        0xE0..=0xEF => 3,
+        0xF0.. => 4,
     }
 }

@@ -38,7 +38,7 @@ impl WordPiece {
         &self,
         pretoken: &str,
         continues: bool,
-        is_removed: &dyn Fn(u32) -> bool,
+        is_removed: &impl Fn(u32) -> bool,
         tokens: &mut Vec<u32>,
     ) -> Result<()> {
         let before = tokens.len();
@@ -91,7 +91,7 @@ impl WordPiece {
         &self,
         text: &str,
         continues: bool,
-        is_removed: &dyn Fn(u32) -> bool,
+        is_removed: &impl Fn(u32) -> bool,
         tokens: &mut Vec<u32>,
     ) -> Option<()> {
         let mut start = 0;

@@ -24,8 +24,8 @@ pub fn describe(skeleton: &str, byte_level: bool) -> Result<String> {
     } else if normalized_tokens && !has_no_steps(normalizer) {
         json!({"reason": "an added token is searched for in normalized text"})
     } else {
-        match Automata::recognize(normalizer, pre_tokenizer, byte_level) {
-            Some(automata) => automata.describe(),
+        match Automata::recognize(normalizer, pre_tokenizer, byte_level).and_then(|automata| automata.describe()) {
+            Some(description) => description,
             None => json!({"reason": "a step of the normalizer or pre-tokenizer has no exact translation"}),
         }
     };

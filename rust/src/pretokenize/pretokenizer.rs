@@ -19,6 +19,7 @@ use super::route::Route;
 use super::scan::Pattern;
 use crate::bpe::byte_of;
 use crate::error::{Error, Result};
+use crate::guard::{guarded, is_guarded};
 
 /// Receives the pretokens and added tokens of a [`Pretokenizer`].
 pub trait Sink {
@@ -160,6 +161,9 @@ impl Pretokenizer {
                     }
                 });
                 Ok(())
+            }
+            Route::Automata { automata, .. } if automata.may_panic() && !is_guarded() => {
+                guarded(|| self.run(text, at_start, sink)).unwrap_or_else(|reason| Err(Error::Pretokenize { reason }))
             }
             Route::Automata { added, automata } => {
                 let first = text.as_ptr();

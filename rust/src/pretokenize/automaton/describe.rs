@@ -15,20 +15,21 @@ use crate::pretokenize::normalize::Form;
 const SYLLABLES: std::ops::RangeInclusive<char> = '\u{AC00}'..='\u{D7A3}';
 
 impl Automata {
-    /// The steps, the classes of characters as `[first code point, class]`, and the tables of normalization.
-    pub(crate) fn describe(&self) -> Value {
+    /// The steps, the classes of characters as `[first code point, class]`, and the tables of normalization. None if a
+    /// step has no such description.
+    pub(crate) fn describe(&self) -> Option<Value> {
         let form = self.steps.iter().find_map(|step| match step {
             Step::Normalize(form) => Some(*form),
             _ => None,
         });
         let of = &self.classes.of;
         let starts = (0..of.len()).filter(|&code| code == 0 || of[code] != of[code - 1]);
-        json!({
-            "steps": self.steps.iter().map(step).collect::<Vec<Value>>(),
+        Some(json!({
+            "steps": self.steps.iter().map(step).collect::<Option<Vec<Value>>>()?,
             "classes": starts.map(|code| (code, of[code])).collect::<Vec<_>>(),
             "end": self.classes.end(),
             "normalization": form.map(|_| self.normalization()),
-        })
+        }))
     }
 
     fn normalization(&self) -> Value {
@@ -49,8 +50,9 @@ impl Automata {
     }
 }
 
-fn step(step: &Step) -> Value {
-    match step {
+fn step(step: &Step) -> Option<Value> {
+    Some(match step {
+        Step::Map(_) => return None,
         Step::Normalize(Form::Nfc) => json!({"type": "normalize", "form": "nfc"}),
         Step::Normalize(Form::Nfkc) => json!({"type": "normalize", "form": "nfkc"}),
         Step::Prefix { prefix, rule } => json!({"type": "prefix", "prefix": prefix, "rule": match rule {
@@ -73,7 +75,7 @@ fn step(step: &Step) -> Value {
             },
             "invert": rule.invert,
         }),
-    }
+    })
 }
 
 fn described(matcher: &Matcher) -> Value {

@@ -7,6 +7,7 @@
 
 mod describe;
 mod dfa;
+mod map;
 mod recognize;
 mod sets;
 mod split;

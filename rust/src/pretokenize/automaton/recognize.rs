@@ -4,6 +4,7 @@
 use serde_json::Value;
 
 use super::dfa::Dfa;
+use super::map::CharacterMap;
 use super::sets::{Classes, Set, Sets};
 use super::split::{Behavior, Matcher, Rule, Unit};
 use super::steps::{PrefixRule, Step};
@@ -18,6 +19,7 @@ const MOST_STEPS: usize = 64;
 
 /// A step whose pattern is not compiled yet.
 enum Draft {
+    Map(CharacterMap),
     Normalize(Form),
     Replace {
         pattern: Node,
@@ -51,17 +53,18 @@ pub(super) fn recognize(normalizer: &Value, pre_tokenizer: &Value, byte_level: b
     let classes = Classes::new(&drafts.sets)?;
     let mut unit = Unit::Character;
     let mut steps = Vec::new();
-    for draft in &drafts.steps {
-        let matcher = |pattern| Some(Matcher::new(Dfa::new(pattern, &classes)?, unit, &classes));
+    for draft in drafts.steps {
+        let matcher = |pattern: Node| Some(Matcher::new(Dfa::new(&pattern, &classes)?, unit, &classes));
         match draft {
-            Draft::Split { pattern, rule } => steps.push(Step::Split { matcher: matcher(pattern)?, rule: *rule }),
+            Draft::Split { pattern, rule } => steps.push(Step::Split { matcher: matcher(pattern)?, rule }),
             Draft::Bytes => unit = Unit::Byte,
             // The text is that of the byte-level alphabet now; nothing changes it any more.
             _ if unit == Unit::Byte => return None,
-            Draft::Normalize(form) => steps.push(Step::Normalize(*form)),
-            Draft::Prefix { prefix, rule } => steps.push(Step::Prefix { prefix: prefix.clone(), rule: *rule }),
+            Draft::Map(map) => steps.push(Step::Map(map)),
+            Draft::Normalize(form) => steps.push(Step::Normalize(form)),
+            Draft::Prefix { prefix, rule } => steps.push(Step::Prefix { prefix, rule }),
             Draft::Replace { pattern, content } => {
-                steps.push(Step::Replace { matcher: matcher(pattern)?, content: content.clone() });
+                steps.push(Step::Replace { matcher: matcher(pattern)?, content });
             }
         }
     }
@@ -84,10 +87,15 @@ fn parts<'v>(step: &'v Value, name: &str) -> Option<Vec<&'v Value>> {
 struct Drafts {
     steps: Vec<Draft>,
     sets: Sets,
+    /// Whether white space was removed.
+    has_no_spaces: bool,
 }
 
 impl Drafts {
     fn normalizer(&mut self, step: &Value) -> Option<()> {
+        if CharacterMap::knows(step) {
+            return self.map(step);
+        }
         let draft = match step["type"].as_str()? {
             "NFC" => Draft::Normalize(Form::Nfc),
             "NFKC" => Draft::Normalize(Form::Nfkc),
@@ -101,6 +109,17 @@ impl Drafts {
             _ => return None,
         };
         self.steps.push(draft);
+        Some(())
+    }
+
+    /// A normalizer of single characters. Those in a row are one.
+    fn map(&mut self, step: &Value) -> Option<()> {
+        if let Some(Draft::Map(map)) = self.steps.last_mut() {
+            return map.push(step);
+        }
+        let mut map = CharacterMap::new();
+        map.push(step)?;
+        self.steps.push(Draft::Map(map));
         Some(())
     }
 
@@ -122,8 +141,10 @@ impl Drafts {
                 let behavior = step.get("behavior").map_or(Some(isolated.behavior), behavior)?;
                 self.split_at(Set::punctuation()?, Rule { behavior, invert: false });
             }
-            "WhitespaceSplit" => {
-                self.split_at(Set::by(char::is_whitespace), Rule { behavior: Behavior::Removed, invert: false });
+            "WhitespaceSplit" => self.whitespace_split(),
+            "BertPreTokenizer" => {
+                self.whitespace_split();
+                self.split_at(Set::punctuation()?, isolated);
             }
             "Whitespace" => self.whitespace()?,
             "Metaspace" => self.metaspace(step)?,
@@ -147,6 +168,11 @@ impl Drafts {
     fn split_at(&mut self, set: Set, rule: Rule) {
         let pattern = Node::one(set, &mut self.sets);
         self.split(pattern, rule);
+    }
+
+    fn whitespace_split(&mut self) {
+        self.split_at(Set::by(char::is_whitespace), Rule { behavior: Behavior::Removed, invert: false });
+        self.has_no_spaces = true;
     }
 
     fn byte_level(&mut self, step: &Value) -> Option<()> {
@@ -182,8 +208,10 @@ impl Drafts {
             "never" => None,
             _ => return None,
         };
-        let pattern = Node::literal(" ", &mut self.sets);
-        self.steps.push(Draft::Replace { pattern, content: replacement.clone() });
+        if !self.has_no_spaces {
+            let pattern = Node::literal(" ", &mut self.sets);
+            self.steps.push(Draft::Replace { pattern, content: replacement.clone() });
+        }
         if let Some(rule) = rule {
             self.steps.push(Draft::Prefix { prefix: replacement.clone(), rule });
         }

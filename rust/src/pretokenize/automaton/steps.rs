@@ -1,15 +1,22 @@
 //! Runs the steps of a pipeline over a text, and says where a text may be cut.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::ops::Range;
 
 use serde_json::Value;
 
+use super::map::CharacterMap;
 use super::recognize::recognize;
 use super::sets::Classes;
 use super::split::{Matcher, Rule};
 use crate::pretokenize::normalize::{is_stable, normalized, Form};
 use crate::pretokenize::pieces::SPACE;
+
+thread_local! {
+    /// The memory for text with a prefix, because there is one for every word.
+    static BUFFER: Cell<String> = const { Cell::new(String::new()) };
+}
 
 /// When a prefix is put before a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,9 +29,13 @@ pub(super) enum PrefixRule {
     MissingAtStart,
 }
 
+/// How many times as long text becomes that characters are decomposed in. A few symbols become longer.
+const MAP_GROWTH: usize = 3;
+
 /// A step of a pipeline. It applies to every piece of the step before it.
 #[derive(Debug)]
 pub(super) enum Step {
+    Map(CharacterMap),
     Normalize(Form),
     Replace { matcher: Matcher, content: String },
     Prefix { prefix: String, rule: PrefixRule },
@@ -82,8 +93,19 @@ impl Automata {
                     self.apply(step + 1, text, piece, start, emit);
                 });
             }
+            Some(Step::Map(map)) => map.normalized(&text[at]),
             Some(Step::Normalize(form)) => normalized(&text[at], *form),
-            Some(Step::Prefix { prefix, rule }) => with_prefix(&text[at], prefix, *rule, start),
+            Some(Step::Prefix { prefix, rule }) => {
+                let text = &text[at];
+                if !is_wanted(text, prefix, *rule, start) {
+                    return self.apply(step + 1, text, 0..text.len(), start, emit);
+                }
+                let mut buffer = BUFFER.take();
+                buffer.clear();
+                buffer.extend([prefix, text]);
+                self.apply(step + 1, &buffer, 0..buffer.len(), start, emit);
+                return BUFFER.set(buffer);
+            }
             Some(Step::Replace { matcher, content }) => self.replaced(matcher, content, &text[at]),
         };
         self.apply(step + 1, &changed, 0..changed.len(), start, emit);
@@ -123,9 +145,15 @@ impl Automata {
     pub(crate) fn growth(&self) -> usize {
         let lengths = self.steps.iter().map(|step| match step {
             Step::Replace { content, .. } => content.len(),
+            Step::Map(_) => MAP_GROWTH,
             _ => 1,
         });
         lengths.max().unwrap_or(1).max(1)
+    }
+
+    /// Whether some step asks the crate, which may panic.
+    pub(crate) fn may_panic(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step, Step::Map(_)))
     }
 
     /// Whether some step puts text before others.
@@ -136,6 +164,9 @@ impl Automata {
     fn across(&self, step: &Step, left: char, right: char) -> Across {
         let together = |is_known: bool| if is_known { Across::Together(left, right) } else { Across::Unknown };
         match step {
+            Step::Map(map) => {
+                map.across(left, right).map_or(Across::Unknown, |(left, right)| Across::Together(left, right))
+            }
             Step::Normalize(Form::Nfc) => together(is_stable(left, Form::Nfc) && matches!(right, ' ' | '\n' | SPACE)),
             Step::Normalize(Form::Nfkc) => together(left.is_ascii() && matches!(right, ' ' | '\n' | SPACE)),
             // The part after the cut must not get a prefix of its own.
@@ -172,15 +203,11 @@ enum Across {
     Unknown,
 }
 
-fn with_prefix<'t>(text: &'t str, prefix: &str, rule: PrefixRule, start: Start) -> Cow<'t, str> {
-    let is_wanted = match rule {
+/// Whether a prefix is put before a text.
+fn is_wanted(text: &str, prefix: &str, rule: PrefixRule, start: Start) -> bool {
+    match rule {
         PrefixRule::Always => start != Start::Cut,
         PrefixRule::Missing => !text.starts_with(prefix),
         PrefixRule::MissingAtStart => start == Start::Document && !text.starts_with(prefix),
-    };
-    if is_wanted {
-        Cow::Owned([prefix, text].concat())
-    } else {
-        Cow::Borrowed(text)
     }
 }

@@ -102,6 +102,11 @@ fn metaspace(scheme: &str, split: bool) -> Value {
     json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": split})
 }
 
+fn bert(lowercase: bool, strip_accents: Option<bool>) -> Value {
+    json!({"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true, "lowercase": lowercase,
+           "strip_accents": strip_accents})
+}
+
 /// The pipelines of real tokenizers: name, normalizer, pre-tokenizer.
 fn real_pipelines() -> Vec<(&'static str, Value, Value)> {
     let patterns = real_patterns();
@@ -136,6 +141,26 @@ fn real_pipelines() -> Vec<(&'static str, Value, Value)> {
         ("Gemma-2", replace(" ", "▁"), Value::Null),
         ("Llama-2", normalizers(vec![prepend, replace(" ", "▁")]), Value::Null),
         ("XGLM", Value::Null, metaspace("always", true)),
+        ("BERT", bert(true, None), json!({"type": "BertPreTokenizer"})),
+        ("BERT, cased", bert(false, None), json!({"type": "BertPreTokenizer"})),
+        ("BERT, lower case with accents", bert(true, Some(false)), json!({"type": "BertPreTokenizer"})),
+        (
+            "ALBERT",
+            normalizers(vec![
+                replace("``", "\""),
+                replace("''", "\""),
+                json!({"type": "NFKD"}),
+                json!({"type": "StripAccents"}),
+                json!({"type": "Lowercase"}),
+                json!({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}),
+            ]),
+            sequence(vec![json!({"type": "WhitespaceSplit"}), metaspace("always", true)]),
+        ),
+        (
+            "decomposed",
+            normalizers(vec![json!({"type": "Nmt"}), json!({"type": "NFD"})]),
+            json!({"type": "Whitespace"}),
+        ),
     ]
 }
 
@@ -148,6 +173,57 @@ fn real_pipelines_give_the_pretokens_of_the_crate_for_whole_and_for_cut_texts() 
         on_texts(&mut numbers, 4_000, '\u{32000}', |text| cuts += both.compare(text));
         let has_pretokenizer = !pre_tokenizer.is_null();
         assert!(cuts > 1_000 || !has_pretokenizer, "{name}: {cuts} cuts");
+    }
+}
+
+/// Marks of several classes, some of which BERT keeps; characters that become them, or several, or nothing; Hangul in
+/// parts; what joins its neighbours in a grapheme.
+const MARKS: [char; 28] = [
+    'a',
+    'A',
+    ' ',
+    '\n',
+    '\r',
+    '\0',
+    '\u{301}',
+    '\u{323}',
+    '\u{302e}',
+    '\u{302f}',
+    '\u{1d165}',
+    '\u{1d15e}',
+    'é',
+    'Ǆ',
+    'İ',
+    'Σ',
+    'ﷺ',
+    '가',
+    '\u{1100}',
+    '\u{1161}',
+    '\u{11a8}',
+    '\u{200d}',
+    '😀',
+    '\u{1f1e6}',
+    'क',
+    '\u{94d}',
+    '\u{fffd}',
+    '日',
+];
+
+#[test]
+fn maps_of_characters_give_the_text_of_the_crate_whatever_the_neighbours_are() {
+    let mut numbers = Numbers(6);
+    let names = ["NFD", "NFKD", "StripAccents", "Lowercase", "Nmt"];
+    for round in 0..60 {
+        let mut steps: Vec<Value> = (0..numbers.below(4)).map(|_| json!({"type": numbers.pick(&names)})).collect();
+        if round % 2 == 0 {
+            let strip = [None, Some(true), Some(false)][numbers.below(3)];
+            steps.insert(numbers.below(steps.len() + 1), bert(numbers.below(2) == 0, strip));
+        }
+        let split = json!({"type": "Split", "pattern": {"String": " "}, "behavior": "Isolated", "invert": false});
+        let both = Both::new(&normalizers(steps), &split).unwrap();
+        for _ in 0..2_000 {
+            both.compare(&numbers.text(&MARKS, 12));
+        }
     }
 }
 
@@ -173,7 +249,9 @@ fn random_step(numbers: &mut Numbers, patterns: &[String]) -> Value {
 }
 
 fn random_normalizer(numbers: &mut Numbers) -> Value {
-    let steps = (0..numbers.below(4).saturating_sub(1)).map(|_| match numbers.below(6) {
+    let steps = (0..numbers.below(4).saturating_sub(1)).map(|_| match numbers.below(8) {
+        6 => json!({"type": numbers.pick(&["NFD", "NFKD", "StripAccents", "Lowercase"])}),
+        7 => bert(numbers.below(2) == 0, None),
         0 => json!({"type": "NFC"}),
         1 => json!({"type": "NFKC"}),
         2 => json!({"type": "Prepend", "prepend": numbers.pick(&["▁", " ", "ab"])}),

@@ -1,0 +1,181 @@
+//! What a new token of a model without merges would change, word by word, and remembered from one step to the next.
+//!
+//! If a word of a Unigram model contains the text of a new token once, its best path with the token is the best path of
+//! what is before it, the token, and the best path of what is after it. So the word changes at scores above a threshold,
+//! and always to the same tokens. If the text is the text of some neighbours of the word, they become the token, and the
+//! rest stays. A word has to be judged again only when another token is added whose text it contains.
+
+use rayon::prelude::*;
+
+use crate::error::Result;
+use crate::model::Growing;
+use crate::stop::Stop;
+
+/// What a word would save if known text became unknown in it.
+const LOST: i32 = i32::MIN;
+/// Sums of scores that differ by less may be equal.
+const ROUNDING: f64 = 1e-6;
+/// Words that are worth a second thread.
+pub(super) const MANY: usize = 1 << 10;
+
+/// A pretoken, what it is split into, and how often it occurs; never, if it is preserved.
+pub(super) struct Word<'t> {
+    pub(super) text: &'t str,
+    pub(super) tokens: Vec<u32>,
+    pub(super) count: u64,
+}
+
+impl AsRef<str> for Word<'_> {
+    fn as_ref(&self) -> &str {
+        self.text
+    }
+}
+
+/// Why a token cannot be added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Obstacle {
+    Preserved,
+    Other,
+}
+
+/// A word that contains the text of a token, and where.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Entry {
+    pub(super) word: u32,
+    pub(super) at: u32,
+    /// The word changes if the score of the token is higher.
+    pub(super) threshold: f64,
+    /// The tokens that are saved by the change.
+    pub(super) saved: i32,
+}
+
+/// A token that may be added.
+pub(super) struct Trial {
+    pub(super) string: String,
+    /// The number of tokens of the model for which the limits were computed.
+    pub(super) tokens: usize,
+    /// The tokens that contain its text and must stay reachable.
+    pub(super) containing: Vec<u32>,
+    /// The least and the largest score.
+    pub(super) limits: (f64, f64),
+    pub(super) entries: Vec<Entry>,
+    /// The words of a Unigram model that contain the text several times. How they change depends on the score.
+    pub(super) several: Vec<u32>,
+    /// The step for which the entries are valid.
+    pub(super) step: u32,
+}
+
+impl Trial {
+    /// The words that contain its text.
+    pub(super) fn words(&self) -> impl Iterator<Item = u32> + '_ {
+        self.entries.iter().map(|entry| entry.word).chain(self.several.iter().copied())
+    }
+
+    /// The words that the token may change at a score. Rounding decides where two paths are equally good.
+    pub(super) fn changed(&self, score: f64) -> Vec<u32> {
+        let changed = self.entries.iter().filter(|entry| entry.threshold < score + ROUNDING).map(|entry| entry.word);
+        changed.chain(self.several.iter().copied()).collect()
+    }
+}
+
+/// What words are judged by. It is shared between threads.
+#[derive(Clone, Copy)]
+pub(super) struct Judge<'l> {
+    pub(super) model: &'l Growing,
+    pub(super) words: &'l [Word<'l>],
+    /// The bytes of the text of every token; 0 if it stands for unknown text.
+    pub(super) lengths: &'l [u32],
+    pub(super) stop: &'l Stop,
+}
+
+impl Judge<'_> {
+    /// Judges the words of a trial again that a step after its own has touched. A model without scores has the token.
+    pub(super) fn renew(self, trial: &mut Trial, touched: &[u32]) -> Result<()> {
+        let text = self.model.text(&trial.string);
+        let has_scores = self.model.score(0).is_some();
+        let judge = |scratch: &mut Vec<u32>, entry: &mut Entry| {
+            self.stop.check()?;
+            let word = &self.words[entry.word as usize];
+            (entry.threshold, entry.saved) = match has_scores {
+                true => self.threshold(word, entry.at as usize, text, scratch)?,
+                false => self.outcome(word, scratch)?,
+            };
+            Ok(())
+        };
+        let mut stale: Vec<&mut Entry> =
+            trial.entries.iter_mut().filter(|entry| touched[entry.word as usize] > trial.step).collect();
+        if stale.len() < MANY {
+            let mut scratch = Vec::new();
+            return stale.into_iter().try_for_each(|entry| judge(&mut scratch, entry));
+        }
+        stale.par_iter_mut().with_min_len(MANY / 4).try_for_each_init(Vec::new, |scratch, entry| judge(scratch, entry))
+    }
+
+    /// How many tokens of the text a token saves, given the words that have its text several times with their outcome.
+    pub(super) fn saving(
+        self,
+        trial: &Trial,
+        score: f64,
+        several: &[(f64, i32)],
+    ) -> std::result::Result<i128, Obstacle> {
+        let (mut saved, mut is_preserved) = (0, false);
+        let once = trial.entries.iter().map(|entry| (entry.word, entry.threshold, entry.saved));
+        let several = trial.several.iter().zip(several).map(|(word, outcome)| (*word, outcome.0, outcome.1));
+        for (word, _, tokens) in once.chain(several).filter(|(_, threshold, _)| *threshold < score) {
+            if tokens == LOST {
+                return Err(Obstacle::Other);
+            }
+            let count = self.words[word as usize].count;
+            is_preserved = is_preserved || count == 0;
+            saved += i128::from(count) * i128::from(tokens);
+        }
+        if is_preserved {
+            return Err(Obstacle::Preserved);
+        }
+        Ok(saved)
+    }
+
+    /// Whether a word changes with the last token of the model, as a threshold below or above all scores; and what that
+    /// saves.
+    pub(super) fn outcome(self, word: &Word<'_>, scratch: &mut Vec<u32>) -> Result<(f64, i32)> {
+        self.model.split_into(word.text, scratch)?;
+        if *scratch == word.tokens {
+            return Ok((f64::INFINITY, 0));
+        }
+        let is_lost = self.known_bytes(scratch) < self.known_bytes(&word.tokens);
+        let saved = word.tokens.len() as i32 - scratch.len() as i32;
+        Ok((f64::NEG_INFINITY, if is_lost { LOST } else { saved }))
+    }
+
+    /// The score above which a word of a Unigram model changes that contains a text once, and what that saves.
+    fn threshold(self, word: &Word<'_>, at: usize, text: &str, scratch: &mut Vec<u32>) -> Result<(f64, i32)> {
+        let (end, known) = (at + text.len(), self.known_bytes(&word.tokens));
+        let (mut before, mut after, mut total) = (None, None, 0.0);
+        if known == word.text.len() {
+            let mut place = 0;
+            for (number, &token) in (0..).zip(&word.tokens) {
+                before = before.or((place == at).then_some((total, number, at)));
+                place += self.lengths[token as usize] as usize;
+                total += self.model.score(token).unwrap_or_default();
+                after = after.or((place == end).then_some((total, number + 1)));
+            }
+        } else {
+            total = self.model.split_into(word.text, scratch)?;
+        }
+        let mut part = |text: &str| -> Result<(f64, usize, usize)> {
+            let score = self.model.split_into(text, scratch)?;
+            Ok((score, scratch.len(), self.known_bytes(scratch)))
+        };
+        let after = after.map(|(score, number)| (total - score, word.tokens.len() - number, word.text.len() - end));
+        let before = before.map_or_else(|| part(&word.text[..at]), Ok)?;
+        let after = after.map_or_else(|| part(&word.text[end..]), Ok)?;
+        let is_lost = before.2 + text.len() + after.2 < known;
+        let saved = word.tokens.len() as i32 - (before.1 + 1 + after.1) as i32;
+        Ok((total - before.0 - after.0, if is_lost { LOST } else { saved }))
+    }
+
+    /// How many bytes of a word are known, given its tokens.
+    pub(super) fn known_bytes(self, tokens: &[u32]) -> usize {
+        tokens.iter().map(|token| self.lengths[*token as usize] as usize).sum()
+    }
+}

@@ -1,0 +1,234 @@
+//! Normalizers that turn each character into some text: lower case, decomposition, stripped accents, the cleaning of
+//! BERT, and the compiled maps of SentencePiece. What becomes of a character is asked of the crate, once for a block of
+//! characters when a text has one of them. Where the neighbours of a character matter, the crate normalizes that stretch.
+
+use std::borrow::Cow;
+use std::sync::OnceLock;
+
+use serde_json::Value;
+use tokenizers::{NormalizedString, Normalizer, NormalizerWrapper};
+use unicode_normalization_alignments::char::canonical_combining_class;
+use unicode_normalization_alignments::UnicodeNormalization;
+use unicode_segmentation::UnicodeSegmentation;
+
+/// Characters of a block.
+const BLOCK: usize = 256;
+const BLOCKS: usize = 0x11_0000 / BLOCK;
+
+/// Characters of every kind that never joins a neighbour of these kinds in a grapheme: letters, Hangul syllables, emoji,
+/// consonants of Indic scripts, control characters; and a regional indicator and a line feed, which join their like.
+const SEPARATE: &str = "a가각😀क\0\n\u{1F1E6}";
+
+/// Normalizers that are applied one after the other.
+pub(super) struct CharacterMap {
+    steps: Vec<Step>,
+    blocks: Vec<OnceLock<Box<Block>>>,
+}
+
+struct Step {
+    normalizer: NormalizerWrapper,
+    /// It looks at graphemes.
+    graphemes: bool,
+    /// It decomposes characters, and orders combining marks by their class.
+    decomposes: bool,
+}
+
+/// What becomes of the characters of a block, by their last byte.
+struct Block {
+    kinds: [Kind; BLOCK],
+    /// What becomes of those that change: places in `text`.
+    images: [(u16, u16); BLOCK],
+    text: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Same,
+    Changed,
+    Removed,
+    /// It depends on the neighbours.
+    Unsure,
+}
+
+impl std::fmt::Debug for CharacterMap {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "CharacterMap({} steps)", self.steps.len())
+    }
+}
+
+impl Block {
+    fn image(&self, character: char) -> &str {
+        let (start, end) = self.images[character as usize % BLOCK];
+        &self.text[usize::from(start)..usize::from(end)]
+    }
+}
+
+impl CharacterMap {
+    /// No normalizer.
+    pub(super) fn new() -> Self {
+        Self { steps: Vec::new(), blocks: (0..BLOCKS).map(|_| OnceLock::new()).collect() }
+    }
+
+    /// Whether a step of a `tokenizer.json` is such a normalizer.
+    pub(super) fn knows(step: &Value) -> bool {
+        let known = ["BertNormalizer", "Lowercase", "NFD", "NFKD", "Nmt", "Precompiled", "StripAccents"];
+        step["type"].as_str().is_some_and(|name| known.contains(&name))
+    }
+
+    /// Adds a normalizer. None if the crate cannot read it.
+    pub(super) fn push(&mut self, step: &Value) -> Option<()> {
+        let strips = || step["strip_accents"].as_bool().or(step["lowercase"].as_bool()).unwrap_or(true);
+        let decomposes = match step["type"].as_str()? {
+            "NFD" | "NFKD" => true,
+            "BertNormalizer" => strips(),
+            _ => false,
+        };
+        let normalizer = serde_json::from_value(step.clone()).ok()?;
+        self.steps.push(Step { normalizer, graphemes: step["type"] == "Precompiled", decomposes });
+        Some(())
+    }
+
+    /// The normalized text: borrowed if nothing changes.
+    ///
+    /// # Panics
+    ///
+    /// Where the crate does, as it does with a damaged compiled map.
+    pub(super) fn normalized<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        let (mut changed, mut done) = (String::new(), 0);
+        // The last character that was not removed, and the length of what was written before it.
+        let (mut previous, mut written) = (0, 0);
+        let (mut at, bytes, first) = (0, text.as_bytes(), self.block('\0'));
+        while at < bytes.len() {
+            if bytes[at] < 0x80 && first.kinds[bytes[at] as usize] == Kind::Same {
+                previous = at;
+                at += 1;
+                continue;
+            }
+            let Some(character) = text[at..].chars().next() else { break };
+            let block = self.block(character);
+            let end = at + character.len_utf8();
+            match block.kinds[character as usize % BLOCK] {
+                Kind::Same => previous = at,
+                kind @ (Kind::Changed | Kind::Removed) => {
+                    changed.reserve(text.len() - done);
+                    if done <= previous {
+                        written = changed.len() + previous - done;
+                    }
+                    changed.push_str(&text[done..at]);
+                    if kind == Kind::Changed {
+                        (previous, written) = (at, changed.len());
+                    }
+                    changed.push_str(block.image(character));
+                    done = end;
+                }
+                Kind::Unsure => {
+                    if previous < done {
+                        changed.truncate(written);
+                    } else {
+                        changed.push_str(&text[done..previous]);
+                    }
+                    done = self.end_of_stretch(text, at);
+                    changed.push_str(&self.by_crate(0, &text[previous..done]));
+                    (at, previous, written) = (done, done, changed.len());
+                    continue;
+                }
+            }
+            at = end;
+        }
+        if done == 0 {
+            return Cow::Borrowed(text);
+        }
+        changed.push_str(&text[done..]);
+        Cow::Owned(changed)
+    }
+
+    /// The characters that two neighbours end and begin with after normalization, if neither depends on the other.
+    pub(super) fn across(&self, left: char, right: char) -> Option<(char, char)> {
+        let image = |character: char| {
+            let block = self.block(character);
+            match block.kinds[character as usize % BLOCK] {
+                Kind::Same => Some(character.to_string()),
+                Kind::Changed => Some(block.image(character).to_string()),
+                Kind::Removed | Kind::Unsure => None,
+            }
+        };
+        image(left)?.chars().next_back().zip(image(right)?.chars().next())
+    }
+
+    /// Where the stretch of text ends that must be normalized together, given its first character that depends on its
+    /// neighbours: after the next one that does not.
+    fn end_of_stretch(&self, text: &str, at: usize) -> usize {
+        let mut end = None;
+        for (place, character) in text[at..].char_indices() {
+            match self.block(character).kinds[character as usize % BLOCK] {
+                Kind::Unsure => end = None,
+                Kind::Removed => {}
+                Kind::Same | Kind::Changed if end.is_some() => break,
+                Kind::Same | Kind::Changed => end = Some(at + place + character.len_utf8()),
+            }
+        }
+        end.unwrap_or(text.len())
+    }
+
+    #[inline]
+    fn block(&self, character: char) -> &Block {
+        let number = character as usize / BLOCK;
+        self.blocks[number].get_or_init(|| Box::new(self.compute(number)))
+    }
+
+    fn compute(&self, number: usize) -> Block {
+        let mut block = Block { kinds: [Kind::Same; BLOCK], images: [(0, 0); BLOCK], text: String::new() };
+        for at in 0..BLOCK {
+            let Some(character) = char::from_u32((number * BLOCK + at) as u32) else { continue };
+            let start = block.text.len();
+            let image = self.by_crate(0, character.encode_utf8(&mut [0; 4]));
+            block.kinds[at] = if self.is_unsure(character) {
+                Kind::Unsure
+            } else if image.is_empty() {
+                Kind::Removed
+            } else if image.chars().eq([character]) {
+                Kind::Same
+            } else {
+                Kind::Changed
+            };
+            if block.kinds[at] == Kind::Changed && start + image.len() <= usize::from(u16::MAX) {
+                block.text.push_str(&image);
+                block.images[at] = (start as u16, block.text.len() as u16);
+            } else if block.kinds[at] == Kind::Changed {
+                block.kinds[at] = Kind::Unsure; // right for every character, and slower
+            }
+        }
+        block
+    }
+
+    /// Whether the neighbours of a character may decide what becomes of it, or of them.
+    fn is_unsure(&self, character: char) -> bool {
+        let mut text = character.to_string();
+        for (number, step) in self.steps.iter().enumerate() {
+            let joins = || {
+                let with = |character: char| SEPARATE.chars().flat_map(|other| [other, character]).collect::<String>();
+                text.chars().any(|character| with(character).graphemes(true).count() < 2 * SEPARATE.chars().count())
+            };
+            // A mark that is removed in the end may stand anywhere.
+            let is_kept = |mark: char| !self.by_crate(number, mark.encode_utf8(&mut [0; 4])).is_empty();
+            let has_mark = || text.nfkd().any(|(part, _)| canonical_combining_class(part) > 0 && is_kept(part));
+            if step.graphemes && joins() || step.decomposes && has_mark() {
+                return true;
+            }
+            text = self.applied(step, &text);
+        }
+        false
+    }
+
+    /// The text after the normalizers from one on.
+    fn by_crate(&self, first: usize, text: &str) -> String {
+        self.steps[first..].iter().fold(text.to_string(), |text, step| self.applied(step, &text))
+    }
+
+    fn applied(&self, step: &Step, text: &str) -> String {
+        let mut normalized = NormalizedString::from(text);
+        // The crate ignores a normalizer that fails, too.
+        let _ = step.normalizer.normalize(&mut normalized);
+        normalized.get().to_string()
+    }
+}
