@@ -124,7 +124,8 @@ def _script_claims(rows: Rows) -> list[Claim]:
         if large and others:
             lowest, highest = min(large, key=lambda s: means[s].low), max(others, key=lambda s: means[s].high)
             names = " and ".join(LARGE_GAINS[script] for script in large)
-            text = f"{MODEL_NAMES.get(model, model)}: the gain is larger for {names} script than for all but Latin and Cyrillic"
+            tokenizer = MODEL_NAMES.get(model, model)
+            text = f"{tokenizer}: the gain is larger for {names} script than for all but Latin and Cyrillic"
             here = f"{lowest} {means[lowest]}, {highest} {means[highest]}"
             found.append(Claim(text, means[lowest].low > means[highest].high, here))
     return found

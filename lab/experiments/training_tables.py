@@ -66,7 +66,7 @@ def compared(
 
 
 DAMAGED = 0.9
-"""A run is damaged if it chooses the right continuation of fewer English sentences. The unchanged model: 93 % or more."""
+"""A run is damaged if it chooses the right continuation of fewer English sentences. Unchanged models: 93 % or more."""
 
 
 def _recipe(row: Row) -> str:
@@ -345,7 +345,7 @@ def claims(rows: Rows) -> list[Claim]:
         tokens = [mean(row["tokens"] for row in runs) for runs in arms]
         found.append(
             Claim(
-                f"{name}: the same text is fewer tokens to train on (26 % fewer in the paper, where half of the text is English)",
+                f"{name}: the same text is fewer tokens to train on (26 % fewer in the paper, with half English)",
                 tokens[1] < tokens[0],
                 f"{percent(1 - tokens[1] / tokens[0])} fewer; naive {percent(1 - tokens[2] / tokens[0])}",
             )
