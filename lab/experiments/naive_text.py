@@ -3,8 +3,8 @@
     python -m lab.experiments.naive_text --data DIR --flores FLORES --tokenizers TOKENIZERS
 
 Llama-3 with 8,000 new tokens, learned by continued training and inserted by `naive-regen`: from all text of each
-language, then from Estonian prose with some English. Writes `naive-methods/text.csv`. `unreachable` is the share of the inserted
-tokens that merges do not make, `produced` how many of these occur in the text: Llama-3 takes whole words before merges.
+language, then from Estonian prose with some English. Writes `naive-methods/text.csv`. `unreachable` is the share of
+the inserted tokens that merges do not make, `produced` of those that still occur: Llama-3 takes whole words first.
 """
 
 from collections.abc import Iterator, Sequence
