@@ -173,7 +173,7 @@ def _split(texts: Sequence[str], kept: Sequence[int]) -> list[list[str]]:
 EXPERIMENT = Experiment(
     name="continued-pretraining",
     title="Training after an adaptation",
-    source="Table 5 (smaller: other tasks, a smaller model), Table 9 (SmolLM2), Figure 8 (smaller)",
+    source="Table 5 (smaller: other tasks, a smaller model), Table 9 (smaller: SmolLM2), Figure 8 (smaller)",
     about=(
         "SmolLM2-135M-Instruct, from 4-bit weights, trained on 23 MB of the target language and 2.6 MB of English, all "
         "weights, the same documents in the same order for every tokenizer, in steps of 45 kB. `adapted` replaces "
@@ -197,7 +197,8 @@ EXPERIMENT = Experiment(
     gpu=True,
     caveat=(
         "Scaled down from the paper: 135 million weights instead of 1 and 3 billion, 23 MB of text instead of 24 "
-        "billion characters, sequences of 1,024 tokens instead of 4,096, and a larger learning rate with smaller "
+        "billion characters, a tenth of the text English instead of half, "
+        "sequences of 1,024 tokens instead of 4,096, and a larger learning rate with smaller "
         "steps, which suits so little text. The largest rate was run with the recipe `rows` only, so a higher rate may "
         "suit the paper's recipe. Other seeds (two more, one for the paper's recipe) were run only for the recipes "
         "that are shown, and two passes for `adapted` alone, so they are not compared."

@@ -63,7 +63,8 @@ def _averages(rows: Rows) -> Table:
         lines,
         "Mean over the languages that are also in the paper and have enough text for this number of tokens. The "
         "paper's mean over 70 languages is in brackets. Gain: bytes per token on FLORES compared with naive extension. "
-        "Unreachable: share of the added tokens that no merges produce. The paper has 0.0 % for continued training.",
+        "Unreachable: share of the added tokens that no merges produce; a tokenizer that takes whole words before "
+        "merges still produces some of them. The paper has 0.0 % for continued training.",
     )
 
 

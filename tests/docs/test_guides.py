@@ -7,6 +7,7 @@ import shlex
 import sys
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -22,6 +23,7 @@ NEEDS = {
     "ray": r"--engine ray",
     "pyspark": r"pyspark|merge partial ",
     "datasets": r"from datasets",
+    "datatrove": r"datatrove",
     "duckdb": r"import duckdb",
     "dask": r"import dask",
     "transformers": r"to_transformers\(",
@@ -103,9 +105,10 @@ def test_snippets_that_need_another_package_run(guide, package, capsys, request)
     for needs, language, text in snippets(guide):
         if needs == package:
             run(guide, language, text, capsys)
-    if package == "pyspark":
+    written = {"pyspark": ("counts.parquet", "counts-merged.parquet"), "datatrove": ("counts-datatrove.parquet",)}
+    if package in written:
         expected = tg.count(tg.load("model"), "corpus").save("expected.parquet").read_bytes()
-        assert Path("counts.parquet").read_bytes() == Path("counts-merged.parquet").read_bytes() == expected
+        assert [Path(name).read_bytes() == expected for name in written[package]] == [True] * len(written[package])
 
 
 def test_no_example_in_a_docstring_is_skipped():
@@ -140,6 +143,16 @@ def test_the_python_reference_has_every_public_name():
         public += [f"{package.__name__.removeprefix('tokengraft.')}.{name}" for name in names]
     assert sorted(" ".join(module.GROUPS.values()).split()) == sorted(public)
     assert module.PAGE.read_text(encoding="utf-8") == module.page()
+
+
+def test_github_shows_text_and_the_site_what_mkdocstrings_makes():
+    module = builder("build_api")
+    names = " ".join(module.GROUPS.values()).split()
+    headings = re.findall(r"^### `tg\.(.+)`\n\n(.+)", module.page(), re.M)
+    assert [name for name, first in headings if not first.startswith(":::")] == names
+    places = [SimpleNamespace(file=SimpleNamespace(src_uri=name)) for name in ("api.md", "index.md")]
+    site, other = (module.on_page_markdown("as it is", page=place) for place in places)
+    assert (site.count("\n::: tokengraft."), other) == (len(names), "as it is")
 
 
 def test_the_demo_shows_a_gain_and_warns_of_nothing(tmp_path, capsys):

@@ -265,6 +265,23 @@ def test_more_text_leaves_fewer_tokens_unseen(data_folder, monkeypatch):
     assert all(row["removed 10"] >= 0 for row in found)
 
 
+def test_naive_extension_is_scored_by_the_english_in_its_text(data_folder, monkeypatch):
+    from lab.experiments import naive_text
+    from lab.experiments.experiment import Setup
+
+    for name, value in {"MODEL": "tiny", "SIZE": 8, "LANGUAGES": ("et",), "ENGLISH": (0, 50)}.items():
+        monkeypatch.setattr(naive_text, name, value)
+    setup = Setup(open_data(str(data_folder)), (8,))
+    base = setup.tokenizer("tiny")
+    texts = [*naive_text.texts(setup, base)]
+    assert [text[:3] for text in texts] == [("et", "all", 0), ("et", "prose", 0), ("et", "prose", 50)]
+    assert texts[2][3].totals.bytes > 1.5 * texts[1][3].totals.bytes
+    for language, _, _, counts in texts:
+        row = naive_text.row(setup, base, language, counts)
+        assert row["gain"] == row["continued"] / row["naive"] - 1
+        assert 0 <= row["produced"] <= row["unreachable"] <= 1
+
+
 def test_frequency_must_be_ahead_of_every_method_at_every_size():
     from lab.experiments.prune import most_unreachable
 
