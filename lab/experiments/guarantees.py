@@ -45,7 +45,7 @@ def _guarantees(setup: Setup, cell: Cell) -> Iterator[Row]:
     texts |= {
         name: setup.train_counts(cell.model, name) for name in OTHER_TEXTS if name in setup.data.source.languages()
     }
-    texts["python"] = tg.count(base, iter(_python_library()))
+    texts["python"] = tg.count(base, iter(python_library()))
     limits = tg.Limits(scripts=[SCRIPTS[language_of(cell.language).script]])
     ways: dict[str, Callable[[], tuple[tg.Tokenizer, int, int | None]]] = {
         "none": lambda: _learned(base, tg.extend(base, counts, n)),
@@ -81,7 +81,7 @@ def _by_command(
 
 
 @cache
-def _python_library() -> list[str]:
+def python_library() -> list[str]:
     """The modules of Python's own library: source code that no corpus has."""
     folder = Path(sysconfig.get_paths()["stdlib"])
     paths = [path.relative_to(folder) for path in folder.rglob("*.py")]

@@ -282,6 +282,20 @@ def test_naive_extension_is_scored_by_the_english_in_its_text(data_folder, monke
         assert 0 <= row["produced"] <= row["unreachable"] <= 1
 
 
+def test_protection_keeps_tokens_that_the_text_lacks(data_folder, monkeypatch):
+    from lab.experiments import protection
+    from lab.experiments.experiment import Setup
+
+    setup = Setup(open_data(str(data_folder)), (8,))
+    n_tokens = len(setup.tokenizer("tiny").tokens)
+    for name, value in {"MODEL": "tiny", "ROWS": (n_tokens - 2, n_tokens - 4)}.items():
+        monkeypatch.setattr(protection, name, value)
+    monkeypatch.setattr(protection, "python_library", lambda: ["def f():\n    return 1\n"])
+    kept, free = ([row for row in protection.rows(setup) if row["protected"] == is_kept] for is_kept in (1, 0))
+    assert [row["rows"] for row in free] == [n_tokens - 2, n_tokens - 4]
+    assert all(one["unseen"] >= other["unseen"] for one, other in zip(kept, free, strict=False))
+
+
 def test_frequency_must_be_ahead_of_every_method_at_every_size():
     from lab.experiments.prune import most_unreachable
 

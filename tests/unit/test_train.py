@@ -252,6 +252,7 @@ def test_the_result_is_the_blend_of_what_was_trained_and_other_commands_agree_on
         "README.md",
         "training_log.json",
         "training.svg",
+        "training.html",
         "tokengraft.json",
         "config.json",
         "tokenizer.json",
@@ -268,6 +269,32 @@ def test_the_result_is_the_blend_of_what_was_trained_and_other_commands_agree_on
     assert any("eval_et_bits_per_byte" in entry for entry in log["history"])
     assert "<polyline" in (place / "second" / "training.svg").read_text(encoding="utf-8")
     assert not Path("second.work").exists()
+
+
+def test_the_page_has_every_text_before_adapted_trained_and_blended(place):
+    held_out = {"et": "held-out.txt", "en": "en-test.txt"}
+    options = TrainOptions(max_bytes=4000, length=64, learning_rate=1e-3, blend=0.3)
+    given = {"keep": {"en": "en.txt"}, "held_out": held_out, "options": options}
+    done = tg.train("adapted", {"et": "et.txt"}, out="trained", **given)
+    models = {"model": "model", "adapted": "adapted", "trained": "trained"}
+    scores = tg.evaluate(models, held_out, bits=True)
+    page = (place / "trained" / "training.html").read_text(encoding="utf-8")
+    for name, rows in done.stages().items():
+        assert [label for label, _, _ in rows] == ["before", "adapted", "trained", "blended"]
+        for (_, bits, _), model in zip((rows[0], rows[1], rows[3]), models, strict=True):
+            assert bits == pytest.approx(scores[model, name].bits_per_byte, rel=1e-6)
+        assert rows[0][2] > rows[1][2] or name != "et"
+        for _, bits, tokens in rows:
+            assert f"{bits:.4f}</td>" in page
+            assert f"{tokens:,}</td>" in page
+    assert "<polyline" in page
+    assert "before the adaptation" in (place / "trained" / "README.md").read_text(encoding="utf-8")
+    record = Path("adapted", "tokengraft.json")  # as if another model were in the folder of the source
+    record.write_text(record.read_text().replace('"source_config_sha256": "', '"source_config_sha256": "0'))
+    done = tg.train("adapted", {"et": "et.txt"}, out="again", **given)
+    assert not done.unadapted
+    assert [len(rows) for rows in done.stages().values()] == [3, 3]
+    assert "was not found" in (place / "again" / "training.html").read_text(encoding="utf-8")
 
 
 def test_without_held_out_text_documents_are_held_out_of_both(place):

@@ -30,15 +30,16 @@ def report_page(content: Content) -> str:
     parts = {
         "TITLE": escape(content.title),
         "VERSION": _core.__version__,
-        "STYLE": _file("style.css"),
-        "SCRIPT": "\n".join(_file(f"{name}.js") for name in SCRIPTS),
+        "STYLE": page_file("style.css"),
+        "SCRIPT": "\n".join(page_file(f"{name}.js") for name in SCRIPTS),
         "DATA": compressed({"data": as_json} | columns),
     }
-    page = filled(_file("page.html"), parts)
+    page = filled(page_file("page.html"), parts)
     return page.encode(errors="replace").decode()  # a file name that is not UTF-8 contains unpaired surrogates
 
 
-def _file(name: str) -> str:
+def page_file(name: str) -> str:
+    """A file that pages are made of."""
     return resources.files("tokengraft.page").joinpath(name).read_text(encoding="utf-8")
 
 

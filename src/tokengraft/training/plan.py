@@ -1,6 +1,8 @@
 """`TrainingPlan`: what is decided before a training run starts: passes, tokens, steps, memory, and what is scored."""
 
+import json
 import os
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from hashlib import sha256
@@ -10,7 +12,9 @@ from typing import Any
 import numpy as np
 
 from tokengraft import _core
+from tokengraft.checkpoint.ids import CONFIG
 from tokengraft.checkpoint.layout import Checkpoint, find_vocabulary, open_checkpoint
+from tokengraft.checkpoint.model_files import REPORT
 from tokengraft.checkpoint.tensors import ITEM_BYTES
 from tokengraft.errors import CorpusError, option
 from tokengraft.measure.models import hardware, start_ids
@@ -57,6 +61,16 @@ class TrainingPlan:
     def checkpoint(self) -> Checkpoint:
         """The model before training."""
         return open_checkpoint(self.folder)
+
+    @cached_property
+    def source(self) -> Path | None:
+        """The model before its adaptation, if it is where `tokengraft.json` says, with the same config."""
+        with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+            record = json.loads((self.folder / REPORT).read_bytes())
+            source = Path(record["request"]["source"])
+            if sha256((source / CONFIG).read_bytes()).hexdigest() == record["source_config_sha256"]:
+                return source
+        return None
 
     @cached_property
     def recipe(self) -> TrainingSettings:

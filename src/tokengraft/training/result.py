@@ -1,9 +1,10 @@
 """`Training`: the result of a training run."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from tokengraft.page.training import Stage, TrainingContent, training_page
 from tokengraft.representation import Table, aligned, sentences, shown
 
 
@@ -29,6 +30,10 @@ class Training:
     scored: Mapping[str, int]
     """Bytes of every held-out text that were scored."""
     warnings: tuple[str, ...] = ()
+    unadapted: Mapping[str, float] = field(default_factory=dict)
+    """Bits per byte of the model before its adaptation; empty if its folder was not found."""
+    text_tokens: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Tokens of every held-out text: of the model before its adaptation, if it was found, and of the adapted one."""
 
     @property
     def after(self) -> Mapping[str, float]:
@@ -40,12 +45,29 @@ class Training:
         data = {name: getattr(self, name) for name in self.__dataclass_fields__}
         shares = [{"share": share, "bits_per_byte": dict(scores)} for share, scores in self.shares.items()]
         plain = {"before": dict(self.before), "shares": shares, "kept": list(self.kept), "scored": dict(self.scored)}
-        return data | plain | {"after": dict(self.after), "warnings": list(self.warnings)}
+        tokens = {name: list(found) for name, found in self.text_tokens.items()}
+        return (
+            data
+            | plain
+            | {"unadapted": dict(self.unadapted), "text_tokens": tokens}
+            | {"after": dict(self.after), "warnings": list(self.warnings)}
+        )
+
+    def stages(self) -> dict[str, list[tuple[str, float, int]]]:
+        """By text, each model with its bits per byte and tokens: before the adaptation, adapted, trained, blended."""
+        found = dict[str, list[tuple[str, float, int]]]()
+        for name, tokens in self.text_tokens.items():
+            first = [("before", self.unadapted[name], tokens[0])] if name in self.unadapted else []
+            trained = [("adapted", self.before[name]), ("trained", self.shares[0.0][name])]
+            rows = [*trained, ("blended", self.after[name])]
+            found[name] = first + [(label, score, tokens[-1]) for label, score in rows]
+        return found
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """The column heads and rows of the table: bits per byte before training, and with every share."""
         heads = ["blend", *(f"{name}{' (kept)' if name in self.kept else ''}" for name in self.before)]
-        rows = [["before training", *(f"{score:.4f}" for score in self.before.values())]]
+        given = {"before the adaptation": self.unadapted, "before training": self.before}
+        rows = [[label, *(f"{scores[name]:.4f}" for name in self.before)] for label, scores in given.items() if scores]
         for share, scores in self.shares.items():
             chosen = " ← chosen" if share == self.share else ""
             cells = [f"{score:.4f} ({score / self.before[name] - 1:+.1%})" for name, score in scores.items()]
@@ -62,3 +84,34 @@ class Training:
 
     def __str__(self) -> str:
         return "\n".join([*aligned(*self.table()), *(f"warning: {warning}" for warning in self.warnings)])
+
+
+def result_page(name: str, result: Training, curves: str) -> str:
+    """The page about a training run, as HTML."""
+    size = f"{result.text_bytes / 1e6:,.1f} MB" if result.text_bytes >= 1e6 else f"{result.text_bytes:,} bytes"
+    share = (
+        f"{100 * result.share:g} % of the weights before training"
+        if result.share
+        else "no weights from before training"
+    )
+    before = "Before is the model before its adaptation. " if result.unadapted else ""
+    scored = ", ".join(f"{n:,} bytes of {text}" for text, n in result.scored.items())
+    notes = [f"{before}Blended, which is the result, has {share}. Scored: {scored}."]
+    if not result.unadapted:
+        notes.append("The model before its adaptation was not found, so it was not scored.")
+    facts = {
+        "text": f"{size}, {result.tokens:,} tokens",
+        "passes": f"{result.passes:g}",
+        "steps": f"{result.steps:,}",
+        "learning rate": f"{result.learning_rate:g}",
+    }
+    content = TrainingContent(
+        title=f"{name}, trained",
+        stages={text: [Stage(*row) for row in rows] for text, rows in result.stages().items()},
+        kept=result.kept,
+        curves=curves,
+        facts=facts,
+        notes=notes,
+        warnings=result.warnings,
+    )
+    return training_page(content)

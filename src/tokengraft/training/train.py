@@ -1,7 +1,7 @@
 """`train`: continues the pre-training of an adapted model on `transformers.Trainer`, and blends the result.
 
 The state is saved in `OUT.work`, and the same call goes on from there. At the end, `OUT` is the adapted model with
-other weights: its files, shards and types, with a card, a log and a plot.
+other weights: its files, shards and types, with a card, a log, a plot and a page.
 """
 
 import json
@@ -32,10 +32,10 @@ from tokengraft.output.atomic import new_folder, require_distinct, require_new
 from tokengraft.progress import Stages, duration, stage, stages
 from tokengraft.training.options import KEPT_LIMIT, SHARES, TrainOptions
 from tokengraft.training.plan import TrainingPlan
-from tokengraft.training.result import Training
+from tokengraft.training.result import Training, result_page
 from tokengraft.training.text import training_text
 
-LOG, PLOT, WORK = "training_log.json", "training.svg", ".work"
+LOG, PLOT, PAGE, WORK = "training_log.json", "training.svg", "training.html", ".work"
 BACKWARD = 3.2
 """How much longer a token takes in training than in scoring."""
 SAVE_SECONDS, ALIVE_SECONDS = 600, 20
@@ -270,6 +270,12 @@ class _Run:
         if chosen == "auto" and not self.plan.text.kept:
             chosen, wanted = 0.0, (0.0,)
             warnings.append("there is no kept text (--keep), so the weights were not blended")
+        texts = {name: Text(name, parts) for name, parts in self.plan.scored.items()}
+        models = [model for model in (self.plan.source,) if model]
+        if models:
+            self.shown.start("scoring the model before its adaptation")
+        unadapted = [score_models({"": model}, texts) for model in models]
+        tokens = {name: tuple(found["", name][0].tokens for found in unadapted) for name in texts}
         self.shown.start("blending", "share")
         shares = dict[float, dict[str, float]]()
         for share in dict.fromkeys(wanted):
@@ -278,9 +284,7 @@ class _Run:
             candidate.mkdir()
             job.write(share, candidate)
             copy_others(self.plan.folder, self.plan.folder, candidate)
-            scores = score_models(
-                {"": candidate}, {name: Text(name, parts) for name, parts in self.plan.scored.items()}
-            )
+            scores = score_models({"": candidate}, texts)
             shares[share] = {name: found.bits / found.bytes for (_, name), (found, _) in scores.items()}
             self.shown.update(f"{share:g}", 1, len(wanted))
         if chosen == "auto":
@@ -303,6 +307,10 @@ class _Run:
             kept=tuple(sorted(self.plan.text.kept)),
             scored=scored,
             warnings=tuple(dict.fromkeys(warnings)),
+            unadapted={
+                name: score.bits / score.bytes for found in unadapted for (_, name), (score, _) in found.items()
+            },
+            text_tokens={name: (*some, scores["", name][0].tokens) for name, some in tokens.items()},
         )
         self._write(job, history, result)
         shutil.rmtree(self.work)
@@ -327,7 +335,7 @@ class _Run:
                 "## Training",
                 f"Trained on {result.text_bytes / 1e6:,.1f} MB of text ({result.tokens:,} tokens, {result.passes:g} "
                 f"passes), {share:.0%} of it kept text. Bits per byte of held-out text, less is better "
-                f"([curves]({PLOT}), [log]({LOG})):",
+                f"([page]({PAGE}), [curves]({PLOT}), [log]({LOG})):",
                 table([*heads], [[code(row[0]), *row[1:]] for row in rows]),
                 made_by(public_command([*words, "--out", "trained"]), REPORT),
             ]
@@ -341,7 +349,9 @@ class _Run:
             job.write(result.share, partial)
             copy_others(self.plan.folder, self.plan.folder, partial)
             (partial / LOG).write_text(json.dumps(log, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-            (partial / PLOT).write_text(plot(history, [*result.before]), encoding="utf-8")
+            curves = plot(history, [*result.before])
+            (partial / PLOT).write_text(curves, encoding="utf-8")
+            (partial / PAGE).write_text(result_page(base_name(self.plan.folder), result, curves), encoding="utf-8")
             card = trained_card([self.plan.folder], state, section)
             card = card.replace(b"and the model itself (bits per byte, downstream tasks)", b"and downstream tasks")
             (partial / CARD).write_bytes(card)

@@ -1,0 +1,54 @@
+"""What protection costs when a model is pruned to few rows: tokens of text, and of what the text lacks.
+
+    python -m lab.experiments.protection --data DIR --flores FLORES --tokenizers TOKENIZERS
+
+SmolLM2 is pruned by its English text with and without the default protection, which keeps white space, digits, ASCII
+punctuation, source code and chat templates. Writes `protection/results.csv`: more tokens than the unpruned tokenizer
+needs, for English held-out documents, FLORES and Python's library; and the kept tokens that the text lacks.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import tokengraft as tg
+from lab.experiments import cli
+from lab.experiments.experiment import Setup
+from lab.experiments.guarantees import python_library
+from lab.experiments.tables import to_csv
+
+MODEL, LANGUAGE = "smollm2", "en"
+ROWS = (40_000, 30_000, 20_000, 15_000, 10_000)
+
+
+def rows(setup: Setup) -> Iterator[dict[str, object]]:
+    """One for each number of rows, with and without protection."""
+    base = setup.tokenizer(MODEL)
+    counts = setup.train_counts(MODEL, LANGUAGE)
+    texts = {"held_out": setup.held_out_counts(MODEL, LANGUAGE), "flores": setup.flores_counts(MODEL, LANGUAGE)}
+    texts["python"] = tg.count(base, iter(python_library()))
+    seen = counts.tokens(base)
+    for protected in (True, False):
+        order = tg.prune_order(base, counts, protection=tg.Protection(defaults=protected))
+        for size in ROWS:
+            if (n := len(base.tokens) - size) > len(order):
+                continue
+            pruned = order[:n].apply(base)
+            totals = {name: (_tokens(pruned, text), _tokens(base, text)) for name, text in texts.items()}
+            unseen = sum(base.ids[token.string] not in seen for token in pruned.tokens)
+            changes = {name: after / before - 1 for name, (after, before) in totals.items()}
+            yield {"protected": int(protected), "rows": size, "unseen": unseen, **changes}
+
+
+def _tokens(tokenizer: tg.Tokenizer, text: tg.PretokenCounts) -> int:
+    return sum(text.tokens(tokenizer).values())
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Writes the table."""
+    request = cli.request(cli.parser().parse_args(arguments))
+    out = request.out / "protection" / "results.csv"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(to_csv([*rows(request.setup)]), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
