@@ -224,6 +224,7 @@ impl<'t> PieceLearner<'t> {
     }
 
     fn count_pairs(&mut self) -> Result<()> {
+        self.pairs.clear(); // given tokens changed words, and counted their pairs
         for word in &self.words {
             self.stop.check()?;
             for pair in word.tokens.windows(2).filter(|_| word.count > 0) {
@@ -854,5 +855,6 @@ mod tests {
         assert_eq!(result.given, [Some(0.0), None, Some(0.0)]);
         let tokens: Vec<String> = result.learned.iter().map(|piece| [&*piece.left, &*piece.right].concat()).collect();
         assert_eq!(tokens, ["##ab", "bab"]);
+        assert_eq!(result.learned.iter().map(|piece| piece.count).collect::<Vec<_>>(), [9, 9]);
     }
 }
