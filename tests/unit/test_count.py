@@ -1,5 +1,7 @@
 """Counting: what comes out, how it adds up, and what is refused."""
 
+import base64
+import io
 import pickle
 import random
 from collections import Counter
@@ -11,6 +13,8 @@ import builders
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from sentencepiece import SentencePieceTrainer
+from sentencepiece import sentencepiece_model_pb2 as messages
 
 import tokengraft as tg
 from tokengraft import _core, cli, errors
@@ -388,3 +392,43 @@ def test_the_command_says_that_a_text_file_is_one_document(tmp_path, capsys):
         assert cli.main([*command, *more, "--out", str(tmp_path / "counts.parquet")]) == 0
         line = next(line for line in capsys.readouterr().out.splitlines(keepends=True) if line.startswith("documents"))
         assert line.split(maxsplit=1)[1] == said
+
+
+def t5_like():
+    """A Unigram tokenizer with the pipeline of T5: rules that SentencePiece compiles, then words with `▁`."""
+    model, document = io.BytesIO(), builders.unigram()
+    SentencePieceTrainer.train(
+        sentence_iterator=iter(["the cat sat on the mat"] * 9),
+        model_writer=model,
+        vocab_size=17,
+        hard_vocab_limit=False,
+        minloglevel=2,
+    )
+    rules = messages.ModelProto.FromString(model.getvalue()).normalizer_spec.precompiled_charsmap
+    document["normalizer"] = {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(rules).decode()}
+    words = [{"type": "WhitespaceSplit"}, document["pre_tokenizer"]]
+    document["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": words}
+    return document
+
+
+def test_every_character_is_counted_as_by_the_library_with_compiled_rules(tmp_path):
+    tokenizer = tg.load(builders.write(tmp_path / "model", t5_like()))
+    assert tg.inspect(tokenizer).engine == "automata"
+    characters = [chr(code) for code in range(0x30000) if not 0xD800 <= code < 0xE000]
+    texts = ["".join(f"x{c} e{c}\u0301{c}" for c in characters[at : at + 64]) for at in range(0, len(characters), 64)]
+    # Letters, marks and parts of Hangul in any order: what joins in a grapheme is looked up together.
+    joining = "aé가ﬁﾊ \r\n\0\u0301\u0323\u1100\u1161\u11a8\u200d\U0001f600\U0001f1e6\u0915\u094d\u0600"
+    numbers = random.Random(7)
+    texts += ["".join(numbers.choices(joining, k=12)) for _ in range(20_000)]
+    pretokens = Counter(piece for text in texts for piece in tokenizer.pretokenize(text) if isinstance(piece, str))
+    counted = tg.count(tokenizer, texts).top(10**9)
+    assert {pretoken.decode(): n for pretoken, n in counted} == {piece: n for piece, n in pretokens.items() if piece}
+
+
+@pytest.mark.parametrize("document", [t5_like, builders.word_piece])
+def test_a_line_of_any_length_is_cut_at_white_space_for_encoders(document, tmp_path):
+    tokenizer = tg.load(builders.write(tmp_path / "model", document()))
+    part, times = "Tere õhtust, KASS!  the cat, é ", 1_000_000
+    (tmp_path / "t.txt").write_text(part * times, encoding="utf-8")
+    once = tg.count(tokenizer, [part]).top(10**9)
+    assert tg.count(tokenizer, tmp_path / "t.txt").top(10**9) == [(pretoken, n * times) for pretoken, n in once]

@@ -17,7 +17,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::pairs::Candidate;
 use super::suffixes::Suffixes;
 use super::task::{Callbacks, Task, LEARNED_STEP};
-use super::trial::{Entry, Judge, Obstacle, Trial, Word, MANY};
+use super::trial::{Entry, Judge, Obstacle, Past, State, Trial, Word};
 use crate::bpe::{pair_key, Alphabet};
 use crate::count::Counts;
 use crate::error::{Error, Result};
@@ -95,8 +95,9 @@ const REMEMBERED: usize = 1 << 22;
 struct PieceLearner<'t> {
     model: Growing,
     words: Vec<Word<'t>>,
-    /// The step that last added a token whose text a word contains.
-    touched: Vec<u32>,
+    /// How often each word occurs.
+    counts: Vec<u64>,
+    past: Past,
     /// The bytes of the text of every token; 0 if it stands for unknown text.
     lengths: Vec<u32>,
     /// Preserved words of a Unigram model that are too long to be split for every pair: no token may be in them.
@@ -166,7 +167,8 @@ impl<'t> PieceLearner<'t> {
             total: 0.0,
             scale: 0.0,
             result: LearnedPieces::default(),
-            touched: vec![1; words.len()],
+            counts: words.iter().map(|word| word.count).collect(),
+            past: Past { touched: vec![1; words.len()], gained: vec![0.0; words.len()] },
             words,
             lengths: (0..model.len() as u32).map(|token| length_of(&model, token)).collect(),
             long_preserved,
@@ -222,6 +224,7 @@ impl<'t> PieceLearner<'t> {
     }
 
     fn count_pairs(&mut self) -> Result<()> {
+        self.pairs.clear(); // given tokens changed words, and counted their pairs
         for word in &self.words {
             self.stop.check()?;
             for pair in word.tokens.windows(2).filter(|_| word.count > 0) {
@@ -321,7 +324,7 @@ impl<'t> PieceLearner<'t> {
 
     /// Puts the pairs back on the heap whose worth may have changed with the last token.
     fn forget_touched(&mut self) {
-        let (touched, trials) = (&self.touched, &self.trials);
+        let (touched, trials) = (&self.past.touched, &self.trials);
         let is_touched = |key: &u64| {
             let trial = trials.get(key);
             trial.is_none_or(|trial| trial.words().any(|word| touched[word as usize] > trial.step))
@@ -384,7 +387,13 @@ impl<'t> PieceLearner<'t> {
         for group in places.chunk_by(|one, other| one.0 == other.0) {
             match group {
                 [(word, _), _, ..] if has_scores => several.push(*word),
-                [(word, at), ..] => entries.push(Entry { word: *word, at: *at, threshold: f64::INFINITY, saved: 0 }),
+                [(word, at), ..] => entries.push(Entry {
+                    word: *word,
+                    at: *at,
+                    level: f64::NEG_INFINITY,
+                    saved: 0,
+                    state: State::Bound,
+                }),
                 [] => {}
             }
         }
@@ -404,7 +413,7 @@ impl<'t> PieceLearner<'t> {
         };
         let has_scores = self.model.score(0).is_some();
         if has_scores {
-            self.judge().renew(trial, &self.touched)?;
+            self.judge().renew(trial, score)?;
         }
         let occurs_twice = |token: &&u32| occurrences(self.model.string(**token), &string).nth(1).is_some();
         let twice: Vec<u32> = trial.containing.iter().filter(occurs_twice).copied().collect();
@@ -428,7 +437,7 @@ impl<'t> PieceLearner<'t> {
     fn judge_with(&self, token: u32, trial: &mut Trial, twice: &[u32]) -> Result<Option<Vec<(f64, i32)>>> {
         let (judge, mut scratch) = (self.judge(), Vec::new());
         if self.model.score(token).is_none() {
-            judge.renew(trial, &self.touched)?;
+            judge.renew(trial, 0.0)?;
             return Ok(Some(Vec::new()));
         }
         for &token in twice {
@@ -445,7 +454,8 @@ impl<'t> PieceLearner<'t> {
     }
 
     fn judge(&self) -> Judge<'_> {
-        Judge { model: &self.model, words: &self.words, lengths: &self.lengths, stop: self.stop }
+        let Self { model, words, lengths, counts, past, stop, .. } = self;
+        Judge { model, words, lengths, counts, past, stop }
     }
 
     /// Computes the limits of the score again if a new token may have changed them. False if there is no such score.
@@ -489,6 +499,11 @@ impl<'t> PieceLearner<'t> {
     /// Adds a token.
     fn add(&mut self, trial: &Trial, score: f64) -> Result<()> {
         let string = &trial.string;
+        // The score that the text of the token gains: no part of a word gains more, for each time that it has the text.
+        let gain = match self.model.score(0) {
+            Some(_) => score - self.model.split_into(string, &mut Vec::new())?,
+            None => 0.0,
+        };
         let token = self.push(string, score);
         self.strings.push(None);
         self.step += 1;
@@ -496,28 +511,27 @@ impl<'t> PieceLearner<'t> {
             self.new.extend(string.char_indices().map(|(at, _)| (string[at..].to_string(), token)));
         }
         for word in trial.words() {
-            self.touched[word as usize] = self.step;
+            self.past.touched[word as usize] = self.step;
         }
-        let (words, model, stop) = (&self.words, &self.model, self.stop); // the rest is not shared between threads
-        let split = |&number: &u32| {
-            stop.check()?;
-            Ok((number, model.split(words[number as usize].text)?))
-        };
-        let numbers = trial.changed(score);
-        let changed: Result<Vec<_>> = match numbers.len() < MANY {
-            true => numbers.iter().map(split).collect(),
-            false => numbers.par_iter().with_min_len(MANY / 4).map(split).collect(),
-        };
+        let changed = self.judge().changes(token, trial, score)?;
+        for entry in &trial.entries {
+            self.past.gained[entry.word as usize] += gain;
+        }
+        for &word in &trial.several {
+            let most = self.words[word as usize].text.len() / string.len().max(1);
+            self.past.gained[word as usize] += gain * most as f64;
+        }
         let mut grown: FxHashSet<u64> = FxHashSet::default();
-        for (number, tokens) in changed? {
+        for (number, tokens) in changed {
             let word = &mut self.words[number as usize];
             let before = std::mem::replace(&mut word.tokens, tokens);
+            let (before, after) = differing(&before, &word.tokens);
             for pair in before.windows(2) {
                 if let Some(count) = self.pairs.get_mut(&pair_key(pair[0], pair[1])) {
                     *count -= word.count;
                 }
             }
-            for pair in word.tokens.windows(2).filter(|_| word.count > 0) {
+            for pair in after.windows(2).filter(|_| word.count > 0) {
                 let key = pair_key(pair[0], pair[1]);
                 *self.pairs.entry(key).or_default() += word.count;
                 grown.insert(key);
@@ -543,6 +557,16 @@ impl<'t> PieceLearner<'t> {
 
 /// The score of a token, and how many tokens of the text it saves; or why it cannot be added.
 type Weighed = std::result::Result<(f64, i128), Obstacle>;
+
+/// The tokens of a word before and after a change, without those at its ends that are the same and whose pairs are.
+fn differing<'s>(before: &'s [u32], after: &'s [u32]) -> (&'s [u32], &'s [u32]) {
+    let same = before.iter().zip(after).take_while(|(one, other)| one == other).count();
+    let first = same.saturating_sub(1);
+    let (before, after) = (&before[first..], &after[first..]);
+    let same = before.iter().rev().zip(after.iter().rev()).take_while(|(one, other)| one == other).count();
+    let last = same.saturating_sub(1);
+    (&before[..before.len() - last], &after[..after.len() - last])
+}
 
 /// The bytes of the text of a token; 0 if it stands for unknown text.
 fn length_of(model: &Growing, token: u32) -> u32 {
@@ -831,5 +855,6 @@ mod tests {
         assert_eq!(result.given, [Some(0.0), None, Some(0.0)]);
         let tokens: Vec<String> = result.learned.iter().map(|piece| [&*piece.left, &*piece.right].concat()).collect();
         assert_eq!(tokens, ["##ab", "bab"]);
+        assert_eq!(result.learned.iter().map(|piece| piece.count).collect::<Vec<_>>(), [9, 9]);
     }
 }

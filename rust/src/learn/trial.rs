@@ -3,7 +3,8 @@
 //! If a word of a Unigram model contains the text of a new token once, its best path with the token is the best path of
 //! what is before it, the token, and the best path of what is after it. So the word changes at scores above a threshold,
 //! and always to the same tokens. If the text is the text of some neighbours of the word, they become the token, and the
-//! rest stays. A word has to be judged again only when another token is added whose text it contains.
+//! rest stays. A word has to be judged again only when another token is added whose text it contains; and then only if
+//! that token could lower the threshold far enough, which is by no more than the score that its text gains.
 
 use rayon::prelude::*;
 
@@ -16,7 +17,7 @@ const LOST: i32 = i32::MIN;
 /// Sums of scores that differ by less may be equal.
 const ROUNDING: f64 = 1e-6;
 /// Words that are worth a second thread.
-pub(super) const MANY: usize = 1 << 10;
+const MANY: usize = 1 << 10;
 
 /// A pretoken, what it is split into, and how often it occurs; never, if it is preserved.
 pub(super) struct Word<'t> {
@@ -43,10 +44,31 @@ pub(super) enum Obstacle {
 pub(super) struct Entry {
     pub(super) word: u32,
     pub(super) at: u32,
-    /// The word changes if the score of the token is higher.
-    pub(super) threshold: f64,
+    /// The word changes if the score of the token is higher than this, less what the scores of the word have gained.
+    pub(super) level: f64,
     /// The tokens that are saved by the change.
     pub(super) saved: i32,
+    pub(super) state: State,
+}
+
+/// What an entry says about its word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    /// The word changes at no lower score.
+    Bound,
+    /// The word changes at every higher score.
+    Exact,
+    /// Some neighbours become the token, and nothing else changes.
+    Joined,
+}
+
+/// What is known about the words that tokens are added to.
+#[derive(Default)]
+pub(super) struct Past {
+    /// The step that last added a token whose text a word contains.
+    pub(super) touched: Vec<u32>,
+    /// By how much the score of a part of a word can have grown since the beginning.
+    pub(super) gained: Vec<f64>,
 }
 
 /// A token that may be added.
@@ -70,12 +92,6 @@ impl Trial {
     pub(super) fn words(&self) -> impl Iterator<Item = u32> + '_ {
         self.entries.iter().map(|entry| entry.word).chain(self.several.iter().copied())
     }
-
-    /// The words that the token may change at a score. Rounding decides where two paths are equally good.
-    pub(super) fn changed(&self, score: f64) -> Vec<u32> {
-        let changed = self.entries.iter().filter(|entry| entry.threshold < score + ROUNDING).map(|entry| entry.word);
-        changed.chain(self.several.iter().copied()).collect()
-    }
 }
 
 /// What words are judged by. It is shared between threads.
@@ -85,30 +101,78 @@ pub(super) struct Judge<'l> {
     pub(super) words: &'l [Word<'l>],
     /// The bytes of the text of every token; 0 if it stands for unknown text.
     pub(super) lengths: &'l [u32],
+    /// How often each word occurs.
+    pub(super) counts: &'l [u64],
+    pub(super) past: &'l Past,
     pub(super) stop: &'l Stop,
 }
 
 impl Judge<'_> {
-    /// Judges the words of a trial again that a step after its own has touched. A model without scores has the token.
-    pub(super) fn renew(self, trial: &mut Trial, touched: &[u32]) -> Result<()> {
+    /// Judges the words of a trial again that a step after its own has touched and that may change at a score. A model
+    /// without scores has the token.
+    pub(super) fn renew(self, trial: &mut Trial, score: f64) -> Result<()> {
         let text = self.model.text(&trial.string);
         let has_scores = self.model.score(0).is_some();
-        let judge = |scratch: &mut Vec<u32>, entry: &mut Entry| {
+        let judge = |scratch: &mut Vec<u32>, entry: &mut Entry| -> Result<()> {
             self.stop.check()?;
             let word = &self.words[entry.word as usize];
-            (entry.threshold, entry.saved) = match has_scores {
+            let (threshold, saved, state) = match has_scores {
                 true => self.threshold(word, entry.at as usize, text, scratch)?,
-                false => self.outcome(word, scratch)?,
+                false => self.outcome(word, scratch).map(|(threshold, saved)| (threshold, saved, State::Exact))?,
             };
+            let level = threshold + self.past.gained[entry.word as usize];
+            *entry = Entry { level, saved, state, ..*entry };
             Ok(())
         };
+        let is_stale = |entry: &mut Entry| {
+            let is_touched = self.past.touched[entry.word as usize] > trial.step;
+            let is_low = self.may_change(entry, score);
+            if is_touched && has_scores && !is_low {
+                entry.state = State::Bound;
+            }
+            is_touched && (is_low || !has_scores) || is_low && entry.state == State::Bound
+        };
         let mut stale: Vec<&mut Entry> =
-            trial.entries.iter_mut().filter(|entry| touched[entry.word as usize] > trial.step).collect();
+            trial.entries.iter_mut().filter_map(|entry| is_stale(entry).then_some(entry)).collect();
         if stale.len() < MANY {
             let mut scratch = Vec::new();
             return stale.into_iter().try_for_each(|entry| judge(&mut scratch, entry));
         }
         stale.par_iter_mut().with_min_len(MANY / 4).try_for_each_init(Vec::new, |scratch, entry| judge(scratch, entry))
+    }
+
+    /// Whether a word changes at a score; true, too, where rounding decides between two paths.
+    fn may_change(self, entry: &Entry, score: f64) -> bool {
+        entry.level - self.past.gained[entry.word as usize] < score + ROUNDING
+    }
+
+    /// The words that the last token of the model changes, with their new tokens.
+    pub(super) fn changes(self, token: u32, trial: &Trial, score: f64) -> Result<Vec<(u32, Vec<u32>)>> {
+        let new_tokens = |entry: &Entry| -> Result<(u32, Vec<u32>)> {
+            self.stop.check()?;
+            let word = &self.words[entry.word as usize];
+            if entry.state != State::Joined {
+                return Ok((entry.word, self.model.split(word.text)?));
+            }
+            let mut place = 0;
+            let mut tokens = Vec::with_capacity(word.tokens.len());
+            for &old in &word.tokens {
+                if !(entry.at..entry.at + self.lengths[token as usize]).contains(&place) {
+                    tokens.push(old);
+                } else if place == entry.at {
+                    tokens.push(token);
+                }
+                place += self.lengths[old as usize];
+            }
+            Ok((entry.word, tokens))
+        };
+        let several = |&word: &u32| Entry { word, at: 0, level: 0.0, saved: 0, state: State::Exact };
+        let once = trial.entries.iter().filter(|entry| self.may_change(entry, score)).copied();
+        let entries: Vec<Entry> = once.chain(trial.several.iter().map(several)).collect();
+        match entries.len() < MANY {
+            true => entries.iter().map(new_tokens).collect(),
+            false => entries.par_iter().with_min_len(MANY / 4).map(new_tokens).collect(),
+        }
     }
 
     /// How many tokens of the text a token saves, given the words that have its text several times with their outcome.
@@ -119,13 +183,15 @@ impl Judge<'_> {
         several: &[(f64, i32)],
     ) -> std::result::Result<i128, Obstacle> {
         let (mut saved, mut is_preserved) = (0, false);
-        let once = trial.entries.iter().map(|entry| (entry.word, entry.threshold, entry.saved));
+        let gained = &self.past.gained;
+        let once =
+            trial.entries.iter().map(|entry| (entry.word, entry.level - gained[entry.word as usize], entry.saved));
         let several = trial.several.iter().zip(several).map(|(word, outcome)| (*word, outcome.0, outcome.1));
         for (word, _, tokens) in once.chain(several).filter(|(_, threshold, _)| *threshold < score) {
             if tokens == LOST {
                 return Err(Obstacle::Other);
             }
-            let count = self.words[word as usize].count;
+            let count = self.counts[word as usize];
             is_preserved = is_preserved || count == 0;
             saved += i128::from(count) * i128::from(tokens);
         }
@@ -148,7 +214,7 @@ impl Judge<'_> {
     }
 
     /// The score above which a word of a Unigram model changes that contains a text once, and what that saves.
-    fn threshold(self, word: &Word<'_>, at: usize, text: &str, scratch: &mut Vec<u32>) -> Result<(f64, i32)> {
+    fn threshold(self, word: &Word<'_>, at: usize, text: &str, scratch: &mut Vec<u32>) -> Result<(f64, i32, State)> {
         let (end, known) = (at + text.len(), self.known_bytes(&word.tokens));
         let (mut before, mut after, mut total) = (None, None, 0.0);
         if known == word.text.len() {
@@ -166,12 +232,13 @@ impl Judge<'_> {
             let score = self.model.split_into(text, scratch)?;
             Ok((score, scratch.len(), self.known_bytes(scratch)))
         };
+        let state = if before.is_some() && after.is_some() { State::Joined } else { State::Exact };
         let after = after.map(|(score, number)| (total - score, word.tokens.len() - number, word.text.len() - end));
         let before = before.map_or_else(|| part(&word.text[..at]), Ok)?;
         let after = after.map_or_else(|| part(&word.text[end..]), Ok)?;
         let is_lost = before.2 + text.len() + after.2 < known;
         let saved = word.tokens.len() as i32 - (before.1 + 1 + after.1) as i32;
-        Ok((total - before.0 - after.0, if is_lost { LOST } else { saved }))
+        Ok((total - before.0 - after.0, if is_lost { LOST } else { saved }, state))
     }
 
     /// How many bytes of a word are known, given its tokens.

@@ -40,10 +40,21 @@ enum Draft {
 /// The steps of a pipeline and the classes of characters they tell apart. None if a step is not known.
 pub(super) fn recognize(normalizer: &Value, pre_tokenizer: &Value, byte_level: bool) -> Option<(Vec<Step>, Classes)> {
     let mut drafts = Drafts::default();
-    for step in parts(normalizer, "normalizers")? {
-        drafts.normalizer(step)?;
+    let (normalizers, pre_tokenizers) = (parts(normalizer, "normalizers")?, parts(pre_tokenizer, "pretokenizers")?);
+    // How many spaces there are does not matter if they are removed, and nothing in between changes them.
+    let removes_spaces = |step: &&Value| step["type"] == "WhitespaceSplit" || step["type"] == "BertPreTokenizer";
+    let keeps_spaces = |step: &&Value| CharacterMap::knows(step) && step["type"] != "Precompiled";
+    let is_idle = |place: usize| {
+        let rest = &normalizers[place..];
+        joins_spaces(rest[0]) && rest.iter().all(|step| keeps_spaces(step) || joins_spaces(step))
+    };
+    let drops_spaces = pre_tokenizers.first().is_some_and(removes_spaces);
+    for (place, step) in normalizers.iter().enumerate() {
+        if !(drops_spaces && is_idle(place)) {
+            drafts.normalizer(step)?;
+        }
     }
-    for step in parts(pre_tokenizer, "pretokenizers")? {
+    for step in pre_tokenizers {
         drafts.pre_tokenizer(step)?;
     }
     let bytes = drafts.steps.iter().filter(|step| matches!(step, Draft::Bytes)).count();
@@ -69,6 +80,11 @@ pub(super) fn recognize(normalizer: &Value, pre_tokenizer: &Value, byte_level: b
         }
     }
     Some((steps, classes))
+}
+
+/// Whether a normalizer makes one space of several.
+fn joins_spaces(step: &Value) -> bool {
+    step["type"] == "Replace" && step["pattern"]["Regex"] == " {2,}" && step["content"] == " "
 }
 
 /// The steps of a normalizer or pre-tokenizer; sequences, nested ones too, by their steps.
