@@ -26,7 +26,8 @@ def row_rates(
     """Gives new and old rows rates of their own, in embedding and head, tied or not. Returns the handles of the hooks.
 
     For optimizers whose step is proportional to the rate, as that of AdamW is, weight decay included. Rows without a
-    gradient stay as they are. If ``old`` is not 1, the hook keeps a copy of the tables during a step.
+    gradient stay as they are. If ``old`` is not 1, the hook keeps a copy of the tables during a step. Train in 32 bits:
+    in bfloat16, a tenth of a small step is rounded to nothing.
 
     Args:
         optimizer: A torch optimizer that has the tables of the model, created before this call.
