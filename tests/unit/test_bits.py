@@ -17,8 +17,9 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers")
 import tiny_models  # noqa: E402
 
+from tokengraft.checkpoint.layout import open_checkpoint  # noqa: E402
 from tokengraft.measure import bits as scoring  # noqa: E402
-from tokengraft.measure.models import Hardware, load_model  # noqa: E402
+from tokengraft.measure.models import Hardware, load_model, start_ids  # noqa: E402
 
 EXACT = Hardware("cpu", "float32")
 
@@ -186,6 +187,24 @@ def test_without_a_start_token_a_newline_is_read_first(place):
     found = tg.evaluate({"base": "model"}, {"et": iter([line])}, bits=True).scores[0]
     expected = sum(obvious_bits("model", line, newline)[0]) / len(line.encode())
     assert found.bits_per_byte == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("chat", "separator", "starts"),
+    [
+        ("{{ '<|im_start|>' + message['role'] }}", "<|endoftext|>", "<|endoftext|>"),
+        ("{{ bos_token + message['role'] }}", "<|endoftext|>", "<|im_start|>"),
+        ("{{ '<|im_start|>' + message['role'] }}", "</s>", "<|im_start|>"),
+    ],
+)
+def test_the_token_that_begins_a_turn_of_a_chat_is_not_the_start_of_a_text(place, chat, separator, starts):
+    """As in SmolLM2-Instruct, whose config names `<|im_start|>`: English costs it 6 % more bits there."""
+    path, (first, *_, last) = place / "model" / "tokenizer.json", tg.load("model").added
+    path.write_text(path.read_text().replace(first.content, "<|im_start|>").replace(last.content, separator))
+    (place / "model" / "tokenizer_config.json").write_text(json.dumps({"chat_template": chat}))
+    tokenizer = tg.load("model")
+    found = start_ids(open_checkpoint(place / "model"), tokenizer)
+    assert [tokenizer.strings[i] for i in found] == [starts]
 
 
 def test_chunks_join_to_the_documents_and_are_short():

@@ -25,6 +25,7 @@ import tiny_models  # noqa: E402
 from tokengraft.training import HeldOutBits, RowRates, row_rates  # noqa: E402
 from tokengraft.training.plan import TrainingPlan  # noqa: E402
 from tokengraft.training.train import chosen_share  # noqa: E402
+from tokengraft.training.trainer import Sequences  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 SHORT = TrainOptions(max_bytes=4000, length=64, step_bytes=1000, blend=0.2, trainer={"bf16": False})
@@ -96,6 +97,12 @@ def test_packed_text_is_the_ids_of_the_documents_with_a_start_before_each(place)
     assert size == 1000
     assert short.tolist() == ids[: len(short)].tolist()
     assert len(short) == pytest.approx(len(ids) * 1000 / n_bytes, rel=0.1)
+
+
+def test_every_sequence_begins_with_the_start_as_scored_text_does():
+    ids = np.arange(10, 30, dtype=np.int32)
+    found = [item["input_ids"].tolist() for item in Sequences(ids, 6, 3, (1, 2))]
+    assert found == [[1, 2, 10, 11, 12, 13], [1, 2, 14, 15, 16, 17], [1, 2, 18, 19, 20, 21]]
 
 
 @pytest.mark.usefixtures("place")
@@ -464,7 +471,7 @@ def test_the_rate_is_that_of_the_file_for_its_steps_and_falls_with_the_root_of_s
     for options, rate in (({}, None), ({"learning_rate": 0.01}, 0.01)):
         plan = TrainingPlan(place / "adapted", tg.load("adapted"), found, TrainOptions(step_bytes=890, **options))
         size = plan.steps.per_step * plan.steps.length * plan.ids[1] / len(plan.ids[0])
-        assert plan.learning_rate == (rate or pytest.approx(6e-4 * (size / 89_000) ** 0.5, rel=0.05))
+        assert plan.learning_rate == (rate or pytest.approx(9e-4 * (size / 89_000) ** 0.5, rel=0.05))
 
 
 def test_new_rows_of_a_transplant_are_known_without_training_json(place):

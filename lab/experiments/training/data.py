@@ -11,7 +11,6 @@ import argparse
 import hashlib
 import json
 import lzma
-import random
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -51,6 +50,8 @@ class Sizes:
     """Learned, with text of the kept language preserved."""
     naive: Sequence[int] = ()
     """The same tokens pruned as for `swap`, and as many inserted by `naive-regen`."""
+    learn_bytes: int | None = None
+    """Of each text, the first bytes that tokens are learned on; all if None."""
 
 
 def parser_of(description: str | None) -> argparse.ArgumentParser:
@@ -69,6 +70,7 @@ def main() -> None:
     parser.add_argument("--keep-bytes", type=int, default=5_000_000)
     for name in ("swap", "add", "naive"):
         parser.add_argument(f"--{name}", type=int, nargs="*", default=getattr(Sizes(), name))
+    parser.add_argument("--learn-bytes", type=int, help="of each text, to learn tokens on; all unless given")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     corpora = []
@@ -79,7 +81,12 @@ def main() -> None:
         # One document in 20 is a candidate to be scored.
         parts = texts[len(texts) // 20 :], texts[: len(texts) // 20]
         corpora.append(corpus(language, *parts, lines, size, CHOICE_BYTES + HELD_BYTES))
-    write_data(options.out, tg.load(options.model), *corpora, Sizes(options.swap, options.add, options.naive))
+    write_data(
+        options.out,
+        tg.load(options.model),
+        *corpora,
+        Sizes(options.swap, options.add, options.naive, options.learn_bytes),
+    )
 
 
 def corpus(
@@ -111,14 +118,13 @@ def write_data(out: Path, base: tg.Tokenizer, target: Corpus, keep: Corpus, size
             write_json(out / f"{text.language}_{part}.json", [chunk for chunk, _ in parts])
             document_of[f"{text.language}_{part}"] = [place for _, place in parts]
         write_json(out / f"{text.language}_flores.json", text.sentences)
-    pairs = [(document, place) for place, text in enumerate((target, keep)) for document in text.train]
-    random.Random(0).shuffle(pairs)
-    texts = [document for document, _ in pairs]
-    document_of["train"] = [place for _, place in pairs]  # 0: the target, 1: the kept language
+    texts = [*target.train, *keep.train]
+    document_of["train"] = [0] * len(target.train) + [1] * len(keep.train)
     write_json(out / "documents.json", document_of)
     with lzma.open(out / "train.json.xz", "wt", encoding="utf-8") as file:
         json.dump(texts, file, ensure_ascii=False)
-    write_arms(out / "arms", base, target.train, keep.train, sizes)
+    most = sizes.learn_bytes or 1 << 40
+    write_arms(out / "arms", base, *([*up_to(text.train, most)] for text in (target, keep)), sizes)
 
 
 def documents(path: str) -> list[str]:

@@ -53,9 +53,13 @@ class Run:
     passes: int = 0
     """How often all text is read, instead of ``bytes``."""
     target_bytes: float = 0.0
-    """Of the documents of the target, the first so many bytes; all if 0. Data by `study.py`."""
+    """Of the documents of the target, the first so many bytes; all if 0."""
     keep_share: float = 0.1
-    """Share of the kept language in the text. Data by `study.py`."""
+    """Share of the kept language in the text. Its documents are read on in the next pass, and again if they end."""
+    start: bool = True
+    """Whether every sequence begins with the token that separates documents, as every scored text does."""
+    split: float = 0.0
+    """How often a new token is read as the two tokens that it is made of, and these in the same way."""
     step_bytes: float = 178e3
     table_lr: float = 1.0
     """Learning rate of the embedding, relative to ``lr``."""
@@ -161,8 +165,8 @@ def claimed(path: Path) -> bool:
 
 def expected_tokens(run: Run, data: "Data") -> float:
     """An upper estimate: a token for 2 bytes of the target, one for 4 of the kept language."""
-    read = data.sizes[data.chosen(run)].sum()
-    return (run.passes or 1) * read * (0.5 if run.arm == "base" else 0.3)
+    read = run.passes * data.sizes[data.target(run)].sum() / (1 - run.keep_share) if run.passes else run.bytes
+    return read * (0.5 if run.arm == "base" else 0.3)
 
 
 class Data:
@@ -178,7 +182,7 @@ class Data:
                 self.documents = json.load(file)
             names = [path for part in PARTS for path in sorted(folder.glob(f"*_{part}.json"))]
             self.scored = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in names}
-            self.n_target = len(self.documents)
+            self.n_target = json.loads((folder / "documents.json").read_text())["train"].count(0)
         self.sizes = np.array([len(text.encode()) for text in self.documents])
         listed = folder / "documents.json"
         self.document_of = json.loads(listed.read_text()) if listed.exists() else {}
@@ -203,11 +207,10 @@ class Data:
         """The bits of the documents of a scored text; of its lines, if its documents are not known."""
         return np.bincount(self.document_of[name], bits) if name in self.document_of else bits
 
-    def chosen(self, run: Run) -> list[int]:
-        """The documents that a run reads: those of the target, and the first of the kept language."""
-        left = self.sizes[: self.n_target].sum() * run.keep_share / (1 - run.keep_share)
-        n = int(np.searchsorted(np.cumsum(self.sizes[self.n_target :]), left, side="right"))
-        return [*range(self.n_target + n)]
+    def target(self, run: Run) -> list[int]:
+        """The documents of the target that a run reads."""
+        most = run.target_bytes or math.inf
+        return [*range(int(np.searchsorted(np.cumsum(self.sizes[: self.n_target]), most, side="right")))]
 
     def arm(self, name: str) -> "Arm":
         if name not in self.arms:
@@ -235,13 +238,17 @@ def train(run: Run, models: Models, data: Data) -> dict:
     optimizer, spent = optimizer_of(run, model), time.monotonic()
     rows_steps = round(run.rows_first * run.bytes / read * steps)
     marks = {round(part / run.curve * steps) for part in range(1, run.curve)}
-    aside = 0.0
+    aside, norms = 0.0, []
     for step in range(steps):
         set_rates(optimizer, run, step, steps, rows_steps)
         slow = min(1.0, (step + 1) / (run.body_slow * steps)) if run.body_slow else 1.0
         for group in optimizer.param_groups:
             group["lr"] *= slow
-        take_step(model, optimizer, batches[step], new, run.row_lr / slow, only_new=step < rows_steps, clip=run.clip)
+        norms.append(
+            take_step(
+                model, optimizer, batches[step], new, run.row_lr / slow, only_new=step < rows_steps, clip=run.clip
+            )
+        )
         if run.row_pull:
             with torch.no_grad():
                 table = model.get_input_embeddings().weight
@@ -280,6 +287,7 @@ def train(run: Run, models: Models, data: Data) -> dict:
         "seconds": spent,
         "tokens_per_second": tokens / spent,
         "bytes_read": int(read),
+        "norms": [round(float(norm), 3) for norm in norms],
         **details,
         "torch": torch.__version__,
         "device": torch.cuda.get_device_name() if DEVICE == "cuda" else "cpu",
@@ -313,21 +321,25 @@ def blended(run: Run, models: Models, arm: Arm, data: Data) -> dict[str, dict[st
 
 def order_of(run: Run, data: Data) -> tuple[list[int], int]:
     """Documents in the order of the seed, shuffled again for every pass, up to the given number of bytes."""
-    sizes, chosen = data.sizes, data.chosen(run)
-    available = int(sizes[chosen].sum())
-    most = run.passes * available if run.passes else run.bytes
-    order, total, passes = [], 0, 0
-    while total < most:
-        documents = list(chosen)
-        random.Random(1000 * run.seed + passes).shuffle(documents)
-        passes += 1
+    target, kept = data.target(run), [*range(data.n_target, len(data.sizes))]
+    size = int(data.sizes[target].sum())
+    wanted = size * run.keep_share / (1 - run.keep_share)
+    most = run.passes * (size + wanted) if run.passes else run.bytes
+    random.Random(run.seed).shuffle(kept)
+    order, total, number, read = [], 0, 0, 0
+    while total < most - 0.02 * size:
+        documents = list(target)
+        number += 1
+        while kept and read < number * wanted:
+            documents.append(kept[0])
+            read += int(data.sizes[kept[0]])
+            kept.append(kept.pop(0))
+        random.Random(1000 * run.seed + number).shuffle(documents)
         for document in documents:
             if total >= most:
                 break
             order.append(document)
-            total += int(sizes[document])
-        if most - total < 0.02 * available:
-            break
+            total += int(data.sizes[document])
     return order, total
 
 
@@ -335,12 +347,43 @@ def steps_of(arm: Arm, data: Data, order: list[int], run: Run) -> list[torch.Ten
     """The sequences of each step."""
     old = data.arm("base").documents if run.old_share else arm.documents
     chance = random.Random(run.seed)
-    stream = torch.from_numpy(
-        np.concatenate([(old if chance.random() < run.old_share else arm.documents)[i] for i in order])
-    ).long()
+    stream = np.concatenate([(old if chance.random() < run.old_share else arm.documents)[i] for i in order])
+    if run.split:
+        stream = with_splits(stream, arm, run.split, np.random.default_rng(run.seed))
+    length = LENGTH - run.start
     steps = max(1, round(data.sizes[order].sum() / run.step_bytes))
-    per_step = max(1, round(len(stream) / steps / LENGTH)) * LENGTH
-    return [part.reshape(-1, LENGTH) for part in stream.split(per_step) if len(part) == per_step]
+    per_step = max(1, round(len(stream) / steps / length)) * length
+    parts = torch.from_numpy(stream).long().split(per_step)
+    found = [part.reshape(-1, length) for part in parts if len(part) == per_step]
+    if run.start:
+        found = [torch.nn.functional.pad(part, (1, 0), value=arm.separator) for part in found]
+    return found
+
+
+def with_splits(stream: np.ndarray, arm: Arm, share: float, chance: np.random.Generator) -> np.ndarray:
+    """A share of the new tokens as the two tokens of their merges, and these again."""
+    new = set(arm.new.tolist())
+    merges = json.loads((arm.folder / "tokenizer.json").read_text(encoding="utf-8"))["model"]["merges"]
+    parts = np.zeros((len(arm.sources), 2), np.int32)
+    for merge in merges:
+        left, right = merge.split(" ") if isinstance(merge, str) else merge
+        if (made := arm.tokenizer.token_to_id(left + right)) in new:
+            parts[made] = arm.tokenizer.token_to_id(left), arm.tokenizer.token_to_id(right)
+    is_new = np.zeros(len(arm.sources), bool)
+    is_new[arm.new.numpy()] = parts[arm.new.numpy()].any(1)
+    open_places = is_new[stream]
+    while open_places.any():
+        chosen = open_places & (chance.random(len(stream)) < share)
+        if not chosen.any():
+            break
+        counts = 1 + chosen
+        ends = np.cumsum(counts)
+        longer, fresh = np.repeat(stream, counts), np.zeros(int(ends[-1]), bool)
+        second = ends[chosen] - 1
+        longer[second - 1], longer[second] = parts[stream[chosen]].T
+        fresh[second - 1] = fresh[second] = True
+        stream, open_places = longer, fresh & is_new[longer]
+    return stream
 
 
 def moved(before: torch.Tensor, after: torch.Tensor) -> dict[str, list[float]]:
@@ -387,10 +430,11 @@ def take_step(
     *,
     only_new: bool,
     clip: float,
-) -> None:
+) -> torch.Tensor:
+    """One step of the optimizer. Returns the norm of the gradients."""
     table = model.get_input_embeddings().weight
     add_gradients(model, batch)
-    torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
     before = table.detach().clone() if only_new else table.detach()[new].clone()
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
@@ -401,6 +445,7 @@ def take_step(
             table[new] = changed
         elif row_lr != 1 and len(new):
             table[new] = before + row_lr * (table[new] - before)
+    return norm
 
 
 def add_gradients(model: torch.nn.Module, batch: torch.Tensor) -> None:

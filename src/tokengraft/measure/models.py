@@ -16,6 +16,7 @@ from tokengraft.checkpoint.layout import Checkpoint, architecture, generates, op
 from tokengraft.checkpoint.tensors import ITEM_BYTES
 from tokengraft.errors import CheckpointError, TokengraftError
 from tokengraft.formats.sources import load_folder
+from tokengraft.pruning.removable import chat_templates
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 LEAST_LOGITS, MOST_LOGITS = 1 << 27, 1 << 30
@@ -176,14 +177,18 @@ def start_ids(checkpoint: Checkpoint, tokenizer: Tokenizer) -> tuple[int, ...]:
     """The ids before every text: the start token that the config names, else its end token, else a newline.
 
     A model predicts a token from those before it, so the first token of a text needs one. With this rule no byte of a
-    text is left out, whatever the tokenizer.
+    text is left out, whatever the tokenizer. The config of a chat model may name a token that its chat template writes
+    before every turn, such as `<|im_start|>` of SmolLM2. Text that is no turn does not follow it: then it is
+    `<|endoftext|>`, which was between the documents of the pre-training, if the tokenizer has it.
     """
     for name in ("bos_token_id", "eos_token_id"):
         for config in (checkpoint.config, checkpoint.text_config):
             value = config.get(name)
             first = value[0] if isinstance(value, list) and value else value
             if type(first) is int and first in tokenizer.strings:
-                return (first,)
+                in_chat = any(tokenizer.strings[first] in template for template in chat_templates(tokenizer))
+                between = [token.id for token in tokenizer.added if token.content == "<|endoftext|>"]
+                return (between[0] if in_chat and between else first,)
     return tuple(tokenizer.encode("\n")) or (min(tokenizer.strings),)
 
 

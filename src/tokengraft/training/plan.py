@@ -63,6 +63,11 @@ class TrainingPlan:
         return open_checkpoint(self.folder)
 
     @cached_property
+    def start(self) -> tuple[int, ...]:
+        """The ids before every document and at the beginning of every sequence."""
+        return start_ids(self.checkpoint, self.tokenizer)
+
+    @cached_property
     def source(self) -> Path | None:
         """The model before its adaptation, if it is where `tokengraft.json` says, with the same config."""
         with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -94,7 +99,7 @@ class TrainingPlan:
         documents = mix(
             self.text.target, self.text.keep, share=self.recipe.kept_share, passes=passes, seed=self.options.seed
         )
-        return packed(self.tokenizer, documents, start_ids(self.checkpoint, self.tokenizer), max_bytes)
+        return packed(self.tokenizer, documents, self.start, max_bytes)
 
     @cached_property
     def ids(self) -> tuple[Ids, int]:
@@ -113,7 +118,8 @@ class TrainingPlan:
         context = config.get("max_position_embeddings") or config.get("n_positions") or LENGTH
         longest = min(LENGTH, context, max(SHORTEST, len(ids) // SHORTEST), len(ids) // self.world)
         length = min(self.options.length or 1 << (longest.bit_length() - 1), context, len(ids) // self.world)
-        n_sequences = len(ids) // length
+        length = max(length, len(self.start) + 1)
+        n_sequences = len(ids) // (length - len(self.start))
         wanted = self.options.step_bytes or min(self.recipe.step_bytes, max(1, n_bytes // MIN_STEPS))
         per_step = max(1, round(n_sequences * wanted / n_bytes))
         grain = 8 if per_step >= 16 else 2 if per_step >= 2 else 1
@@ -133,7 +139,8 @@ class TrainingPlan:
         """
         if self.options.learning_rate is not None:
             return self.options.learning_rate
-        size = self.steps.per_step * self.steps.length * self.ids[1] / len(self.ids[0])
+        tokens = self.steps.per_step * (self.steps.length - len(self.start))
+        size = tokens * self.ids[1] / len(self.ids[0])
         return float(f"{self.recipe.learning_rate * min(1.0, size / STEP_BYTES) ** 0.5:.2g}")
 
     @property

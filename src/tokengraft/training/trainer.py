@@ -1,6 +1,7 @@
 """`trained`: runs the Trainer with the pieces of the package, from its last saved step if there is one."""
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +24,21 @@ _TIMES = ("runtime", "per_second", "total_flos")
 
 
 class Sequences(torch.utils.data.Dataset):  # type: ignore[misc]
-    """Tokens in sequences of equal length, in the order of training."""
+    """Tokens in sequences of equal length, in the order of training.
 
-    def __init__(self, ids: Ids, length: int, n: int) -> None:
-        self.ids = ids[: n * length].reshape(n, length)
+    Each begins with the start tokens, as scored and served text does. Else the model would read them only in the middle
+    of its context.
+    """
+
+    def __init__(self, ids: Ids, length: int, n: int, start: Sequence[int]) -> None:
+        room = length - len(start)
+        self.ids, self.start = ids[: n * room].reshape(n, room), np.array(start, np.int64)
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def __getitem__(self, place: int) -> dict[str, torch.Tensor]:
-        ids = torch.from_numpy(self.ids[place].astype(np.int64))
+        ids = torch.from_numpy(np.concatenate([self.start, self.ids[place].astype(np.int64)]))
         return {"input_ids": ids, "labels": ids}
 
 
@@ -58,7 +64,7 @@ def trained(
     trainer = Trainer(
         model=loaded.model.train(),
         args=args,
-        train_dataset=Sequences(ids, steps.length, steps.n * steps.per_step),
+        train_dataset=Sequences(ids, steps.length, steps.n * steps.per_step, plan.start),
         data_collator=torch.utils.data.default_collate,
         callbacks=[RowRates(plan.recipe.new_ids, plan.recipe.new_rows_factor, plan.recipe.old_rows_factor)],
     )
