@@ -4,7 +4,8 @@
     python -m lab.experiments.equal_compute F
 
 `runs.json` has the runs, `results.csv` the score of every run, blend and text, and `intervals.csv` the comparison of
-the arms by runs with other seeds. `table.md` and the plot of the guide are made from them.
+the arms by runs with other seeds. `table.md` and the plot of the guide are made from them. `earlier` has runs that read
+the same 1.2 MB of English in every pass, and sequences that begin anywhere; most of them are of ideas without a gain.
 """
 
 import csv
@@ -20,23 +21,20 @@ from lab.experiments.tables import Table, percent, to_csv
 
 FOLDER = Path(__file__).parent / "results" / "equal-compute"
 PLOT = Path(__file__).parents[2] / "docs" / "guides" / "equal-compute.svg"
-NAMES = {"et": "Estonian", "ar": "Arabic", "ru": "Russian", "hi": "Hindi"}
+NAMES = {"et": "Estonian", "ar": "Arabic", "ru": "Russian", "hi": "Hindi", "fi": "Finnish", "ja": "Japanese"}
+"""The last two were trained once, when everything was decided."""
 TEXTS = {"test": "held-out", "flores": "FLORES", "en_test": "English, held-out", "en_flores": "English, FLORES"}
-ENGLISH_BEFORE = 1.2336
-"""Bits per byte of English of FLORES before training (`results.csv`, the row with blend 1)."""
-DAMAGED = 1.15
-"""A run is damaged if it needs so many times the bits of the unchanged model before training for English of FLORES."""
+TARGET_BYTES = 11e6
 SETTINGS = (
-    *("name", "data", "arm", "lr", "seed", "bytes", "step_bytes", "table_lr", "row_lr", "row_pull", "rows_first"),
-    *("old_share", "decay", "warm_up", "curve", "blend", "detailed"),
+    *("name", "data", "arm", "lr", "seed", "bytes", "target_bytes", "keep_share", "start", "split", "step_bytes"),
+    *("table_lr", "row_lr", "warm_up", "floor", "curve", "blend", "detailed"),
 )
 
 
 def main() -> None:
     """Reads results of `training.train`, and writes the folder."""
     runs = {run["name"]: run for path in sys.argv[1:] for run in map(json.loads, Path(path).read_text().splitlines())}
-    settings = [{name: run[name] for name in SETTINGS if run.get(name)} for run in runs.values()]
-    lines = ",\n".join(json.dumps({**run, "floor": 0.0}) for run in settings)
+    lines = ",\n".join(json.dumps({name: run[name] for name in SETTINGS}) for run in runs.values())
     (FOLDER / "runs.json").write_text(f"[\n{lines}\n]\n", encoding="utf-8")
     rows = [row for run in runs.values() for row in rows_of(run)]
     (FOLDER / "results.csv").write_text(to_csv(rows), encoding="utf-8")
@@ -47,32 +45,52 @@ def main() -> None:
 
 
 def rows_of(run: dict[str, Any]) -> list[dict[str, Any]]:
-    """A row for each blend of a run. `blend` 1 is the model before training, if the arm has no new rows."""
+    """A row for each blend of a run."""
     found = []
     for blend, part in {"0": run, **run.get("blended", {})}.items():
         scores = {name.removeprefix(f"{run['data']}_"): round(x, 4) for name, x in part["scores"].items()}
         given = {"run": run["name"], "language": run["data"], "arm": run["arm"], "rate": run["lr"], "seed": run["seed"]}
-        given |= {"passes": round(run["bytes_read"] / 12.2e6, 1), "tokens": run["tokens"], "steps": run["steps"]}
-        given |= {"table_rate": run["table_lr"], "blend": float(blend)}
+        passes = run["bytes_read"] * (1 - run["keep_share"]) / TARGET_BYTES
+        given |= {"passes": round(passes, 1), "tokens": run["tokens"], "steps": run["steps"]}
+        given |= {"largest_norm": max(run["norms"][len(run["norms"]) // 10 :]), "blend": float(blend)}
         found.append(given | {text: scores[text] for text in TEXTS})
     return found
 
 
+def run_name(language: str, arm: str, seed: int, more: str = "") -> str:
+    return f"{language}_{arm}_9e-4_eq_{seed}{more}"
+
+
 def compared(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """New tokens against the unchanged model, at 9e-4 with slow old rows and equal compute, with and without damage."""
-    found = []
+    """New tokens against the unchanged model at equal compute: the same text again, or more text once."""
+    named, found = {run["name"]: run for run in runs}, []
     for language in NAMES:
-        arms = {
-            arm: [r for r in runs if "bits" in r and (r["data"], r["arm"], r["table_lr"]) == (language, arm, 0.1)]
-            for arm in ("base", "add-2000")
-        }
-        healthy = [run for run in arms["add-2000"] if run["scores"]["en_flores"] < DAMAGED * ENGLISH_BEFORE]
-        for kind, chosen in (("all", arms["add-2000"]), ("not damaged", healthy)):
-            for text in TEXTS:
+        base = [named[name] for seed in range(3) if (name := run_name(language, "base", seed)) in named]
+        for read, more in (("again", ""), ("more", "_fresh1")):
+            names = [run_name(language, "add-2000", seed, more) for seed in range(3)]
+            ours = [named[name] for name in names if name in named]
+            for text in TEXTS if ours else ():
                 name = text if text.startswith("en_") else f"{language}_{text}"
-                change = change_of_runs(*([run["bits"][name] for run in arm] for arm in (chosen, arms["base"])))
-                row = {"language": language, "runs": kind, "n": len(chosen), "n_base": len(arms["base"]), "text": text}
+                change = change_of_runs(*([run["bits"][name] for run in arm] for arm in (ours, base)))
+                row = {"language": language, "read": read, "n": len(ours), "n_base": len(base), "text": text}
                 found.append(row | {"change": change.value, "low": change.low, "high": change.high})
+    return found
+
+
+def at_equal_english(rows: list[dict[str, Any]], language: str, text: str) -> list[float]:
+    """The change of a text by seeds, if the model with new tokens is blended until its held-out English is as good."""
+    found = []
+    for seed in range(3):
+        arms = [[row for row in rows if row["run"] == run_name(language, arm, seed)] for arm in ("base", "add-2000")]
+        base, points = arms[0][:1], sorted(arms[1], key=lambda row: row["blend"])
+        if not base:
+            continue
+        wanted, place = base[0]["en_test"], 0
+        while points[place + 1]["en_test"] > wanted:
+            place += 1
+        first, second = points[place : place + 2]
+        way = max(0.0, (first["en_test"] - wanted) / (first["en_test"] - second["en_test"]))
+        found.append((first[text] + way * (second[text] - first[text])) / base[0][text] - 1)
     return found
 
 
@@ -84,24 +102,46 @@ def page() -> tuple[str, bytes]:
 
 def read(path: Path) -> list[dict[str, Any]]:
     """The rows of a CSV file, with numbers as numbers."""
-    text = {"run", "language", "arm", "runs", "text", "words"}
+    text = {"run", "language", "arm", "read", "text", "words"}
     with path.open(encoding="utf-8", newline="") as file:
         return [{k: v if k in text else float(v) for k, v in row.items()} for row in csv.DictReader(file)]
 
 
 def tables(rows: list[dict[str, Any]], intervals: list[dict[str, Any]]) -> list[Table]:
-    """The comparison, what slow old rows change, the ideas for Russian, and Russian by words."""
+    """The comparison, at equal English too; what was tried; and what the earlier runs say."""
+    earlier = read(FOLDER / "earlier" / "results.csv")
 
-    def scored(run: str, than: str, *texts: str) -> list[str]:
+    def scored(run: str, than: str, rows: list[dict[str, Any]] = rows) -> list[str]:
         ours, theirs = (next(row for row in rows if (row["run"], row["blend"]) == (name, 0)) for name in (run, than))
-        return [percent(ours[text] / theirs[text] - 1, signed=True) for text in texts or TEXTS]
+        return [percent(ours[text] / theirs[text] - 1, signed=True) for text in TEXTS]
 
-    changes = []
-    for language, kind in ((language, kind) for language in NAMES for kind in ("all", "not damaged")):
-        found = [row for row in intervals if (row["language"], row["runs"]) == (language, kind)]
-        shown = [f"{percent(r['change'], signed=True)} ({percent(r['low'], signed=True)} to "
-                 f"{percent(r['high'], signed=True)})" for r in found]  # fmt: skip
-        changes.append([NAMES[language], kind, f"{found[0]['n']:.0f}", *shown])
+    def changes(how: str) -> list[list[str]]:
+        found = []
+        for language, name in NAMES.items():
+            if kept := [row for row in intervals if (row["language"], row["read"]) == (language, how)]:
+                shown = [[percent(row[part], signed=True) for part in ("change", "low", "high")] for row in kept]
+                cells = [f"{value} ({low} to {high})" for value, low, high in shown]
+                found.append([name, f"{kept[0]['n']:.0f}, {kept[0]['n_base']:.0f}", *cells])
+        return found
+
+    equal = []
+    for language, name in NAMES.items():
+        parts = [at_equal_english(rows, language, text) for text in ("test", "flores")]
+        shown = [[percent(x, signed=True) for x in (sum(part) / len(part), min(part), max(part))] for part in parts]
+        equal.append([name, *(f"{mean} ({low} to {high})" for mean, low, high in shown)])
+    default = {language: run_name(language, "add-2000", 0) for language in NAMES}
+    tried = [
+        (f"{NAMES[language]}: {what}", f"{default[language]}{more}", default[language])
+        for language, what, more in (
+            *((x, "new rows learn ten times as fast, not four", "_row_lr100") for x in ("ar", "ru", "hi")),
+            *((x, "10 % of the new tokens as their two parts", "_split0.1") for x in ("ar", "ru", "hi")),
+            ("ar", "sequences begin anywhere", "_startfalse"),
+            ("ru", "20 % English", "_keep_share0.2"),
+        )
+    ]
+    tried += [(f"{NAMES[x]}: 6e-4", default[x].replace("9e-4", "6e-4"), default[x]) for x in ("ar", "et")]
+    tried += [("Hindi: 1.2e-3", default["hi"].replace("9e-4", "1.2e-3"), default["hi"])]
+    once = [(NAMES[x], f"{x}_add-2000_9e-4_1_0", run_name(x, "base", 0)) for x in ("et", "ar", "ru", "hi")]
     slow = [
         ("Estonian, unchanged", "et-base-0.0009-s89-t.1", "et-base-9e-4-p1-s0"),
         ("Arabic, unchanged", "ar-base-0.0009-s89-t.1", "ar-base-9e-4-p1-s0"),
@@ -118,26 +158,35 @@ def tables(rows: list[dict[str, Any]], intervals: list[dict[str, Any]]) -> list[
         "table.3": "old rows learn 0.3 times as fast",
         "decay0": "no weight decay",
     }
-    tried = [[what, *scored(f"{first}-{name}", first)] for name, what in ideas.items()]
-    tried += [["1,000 tokens", *scored("ru-add1000-0.0009-s222", first)]]
-    tried += [["tokens by sources of equal weight", *scored("ru-bal2000-0.0009-s222", first)]]
-    tried += [["steps of 444 kB", *scored(f"{first.removesuffix('222')}444", first)]]
-    tried += [["steps of 89 kB, old rows 0.1 times as fast", *scored("ru-add2000-0.0009-s89-t.1", first)]]
+    russian = [(what, f"{first}-{name}", first) for name, what in ideas.items()]
+    russian += [("1,000 tokens", "ru-add1000-0.0009-s222", first)]
+    russian += [("tokens by sources of equal weight", "ru-bal2000-0.0009-s222", first)]
+    russian += [("steps of 444 kB", f"{first.removesuffix('222')}444", first)]
+    russian += [("steps of 89 kB, old rows 0.1 times as fast", "ru-add2000-0.0009-s89-t.1", first)]
     words = [
         [row["words"], f"{row['n']:,.0f}", f"{row['base']:.1f}", f"{row['adapted']:.1f}",
          percent(row["adapted"] / row["base"] - 1, signed=True)]
-        for row in read(FOLDER / "words.csv")
+        for row in read(FOLDER / "earlier" / "words.csv")
     ]  # fmt: skip
-    heads = list(TEXTS.values())
+    heads, seeds = list(TEXTS.values()), "seeds, of the unchanged model"
     return [
-        Table("2,000 tokens added, against the unchanged model at equal compute", ["", "runs", "n", *heads], changes,
-              "Relative change of bits per byte, with 95 % intervals by lines and seeds. Not blended."),
-        Table("Old rows that learn a tenth as fast, against as fast as the rest", ["", *heads],
-              [[what, *scored(run, than)] for what, run, than in slow], "One seed, rate 9e-4."),
-        Table("Russian: what was tried", ["", *heads], tried,
+        Table("2,000 tokens added, against the unchanged model at equal compute", ["", seeds, *heads], changes("again"),
+              "Relative change of bits per byte, with 95 % intervals by lines and seeds. Rate 9e-4, not blended."),
+        Table("The same at equal English", ["", *heads[:2]], equal,
+              "The model with new tokens is blended until its held-out English is as good. Mean, least and most of the "
+              "seeds."),
+        Table("The same compute, and more text instead of the same again", ["", seeds, *heads], changes("more"), ""),
+        Table("One pass for both", ["", *heads], [[what, *scored(run, than)] for what, run, than in once], "One seed."),
+        Table("What was tried", ["", *heads], [[what, *scored(run, than)] for what, run, than in tried],
+              "Against 2,000 tokens with the recipe above, one seed."),
+        Table("Earlier: old rows that learn a tenth as fast, against as fast as the rest", ["", *heads],
+              [[what, *scored(run, than, earlier)] for what, run, than in slow], "One seed, rate 9e-4."),
+        Table("Earlier: Russian, what was tried", ["", *heads],
+              [[what, *scored(run, than, earlier)] for what, run, than in russian],
               "Against 2,000 tokens, 2.5 passes, 9e-4, steps of 222 kB. One seed."),
-        Table("Russian: bits per word of FLORES", ["in the training text", "words", "unchanged", "adapted", "change"],
-              words, "By how often the training text, technical documentation, has the word."),
+        Table("Earlier: Russian, bits per word of FLORES",
+              ["in the training text", "words", "unchanged", "adapted", "change"], words,
+              "By how often the training text, technical documentation, has the word."),
     ]  # fmt: skip
 
 
@@ -147,20 +196,13 @@ def panels(rows: list[dict[str, Any]]) -> list[Panel]:
     for language, name in NAMES.items():
         for text, english in (("test", "en_test"), ("flores", "en_flores")):
             series = []
-            for arm, label in (("base", "unchanged"), ("add-2000", "2,000 new tokens")):
-                kept = [r for r in rows if (r["language"], r["arm"], r["table_rate"]) == (language, arm, 0.1)]
-                runs = sorted({r["run"] for r in kept if r["rate"] == 9e-4 and "-s89" not in r["run"]})
-                shown = label
-                for run in runs:
-                    points = sorted((r for r in kept if r["run"] == run), key=lambda r: r["blend"])
-                    if points[0]["en_flores"] > DAMAGED * ENGLISH_BEFORE:
-                        continue
-                    xs, ys = [r[english] for r in points], [r[text] for r in points]
-                    colour = 0 if arm == "base" else 1
-                    series.append(Series(shown, xs, ys, colour=colour))
-                    shown = ""
-            title = f"{name}, {TEXTS[text]}"
-            found.append(Panel(title, f"{TEXTS[english]}, bits per byte", "bits per byte", series))
+            for colour, (arm, label) in enumerate((("base", "unchanged"), ("add-2000", "2,000 new tokens"))):
+                for seed in range(3):
+                    points = [row for row in rows if row["run"] == run_name(language, arm, seed)]
+                    points.sort(key=lambda row: row["blend"])
+                    xs, ys = [row[english] for row in points], [row[text] for row in points]
+                    series += [Series("" if seed else label, xs, ys, colour=colour)] if points else []
+            found.append(Panel(f"{name}, {TEXTS[text]}", f"{TEXTS[english]}, bits per byte", "bits per byte", series))
     return found
 
 
