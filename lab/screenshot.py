@@ -1,6 +1,6 @@
 """The screenshot of README: a report, from its top to the end of its first chart.
 
-    tokengraft adapt SmolLM2 --target et=et.txt --keep en=en.txt --add auto --preserve-keep --test et=flores.txt --out new
+    tokengraft adapt SmolLM2 ... --out new  # the command of README
     python lab/screenshot.py new/report.html docs/report.png
 
 Needs chromium and the packages `playwright` and `pillow`.
