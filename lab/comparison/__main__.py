@@ -1,6 +1,7 @@
 """Compares tools on one task: a model of 135 million parameters gets 8,000 tokens of Estonian, with rows.
 
     python -m lab.comparison MODEL_FOLDER CORPUS.parquet FLORES_FOLDER   # measures, and writes `results.csv`
+    python -m lab.comparison.scripts ...                                 # the tokens of other languages
     python -m lab.comparison.page                                        # writes the tables of `docs/comparison.md`
 
 The input is the first documents of the corpus, 8 MB. Every tool runs in processes of its own, in turns. A tool that is
@@ -108,9 +109,9 @@ def measure(model: Path, corpus: Path, flores: Path) -> list[dict[str, object]]:
     return [row | {"machine": where, "versions": versions} for row in rows.values()]
 
 
-def write(rows: list[dict[str, object]]) -> None:
+def write(rows: list[dict[str, object]], path: Path) -> None:
     columns = dict.fromkeys(column for row in [*rows[1:], rows[0]] for column in row)
-    with RESULTS.open("w", encoding="utf-8", newline="") as file:
+    with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, columns, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
@@ -120,4 +121,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "--text":
         first_documents(Path(sys.argv[2]), Path(sys.argv[3]))
     else:
-        write(measure(*map(Path, sys.argv[1:])))
+        write(measure(*map(Path, sys.argv[1:])), RESULTS)

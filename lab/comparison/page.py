@@ -1,4 +1,4 @@
-"""Writes the tables of `docs/comparison.md` from `results.csv`, and for pruning from `lab/trim_peers.csv`.
+"""Writes the tables of `docs/comparison.md` from `results.csv`, `scripts.csv`, and for pruning `lab/trim_peers.csv`.
 
 python -m lab.comparison.page
 """
@@ -11,7 +11,7 @@ from statistics import mean
 from lab.page_parts import filled
 
 HERE = Path(__file__).parent
-RESULTS, PRUNING = HERE / "results.csv", HERE.parent / "trim_peers.csv"
+RESULTS, SCRIPTS, PRUNING = HERE / "results.csv", HERE / "scripts.csv", HERE.parent / "trim_peers.csv"
 PAGE = HERE.parents[1] / "docs" / "comparison.md"
 Row = dict[str, str]
 
@@ -29,13 +29,26 @@ COLUMNS = {
     "CPU s": "{cpu_seconds:.1f}",
     "MB": "{megabytes:.0f}",
     "code": "{lines:.0f}",
-    "bytes/token": "{estonian:.2f}/{english:.2f}",
+    "bytes/token": "{target:.2f}/{english:.2f}",
     "unreachable": "{unreachable:.0f}",
     "lines changed": "{changed_english_percent:.1f}/{changed_code_percent:.1f}%",
     "decoded wrong": "{decoded_wrong:.0f}",
     "rows kept": "{kept_rows_percent:.1f}%",
-    "bits/byte": "{estonian_bits_per_byte:.2f}/{english_bits_per_byte:.2f}",
+    "bits/byte": "{target_bits_per_byte:.2f}/{english_bits_per_byte:.2f}",
 }
+LANGUAGES = {"ell_Grek": "Greek", "rus_Cyrl": "Russian", "arb_Arab": "Arabic", "hin_Deva": "Hindi"}
+ARMS = {
+    "unchanged": "unchanged tokenizer",
+    "tokengraft": "tokengraft",
+    "limited": "tokengraft `--scripts`",
+    "limited_16": "the same, `--max-token-bytes 16`",
+    "skeletoken": "skeletoken",
+    "add_tokens": "`add_tokens`, learned",
+    "add_words": "`add_tokens`, words",
+    "whole_words": "the same, `single_word=True`",
+    "train_new": "`train_new_from_iterator`",
+}
+"""The rows of the table of scripts."""
 TEXTS = ("tool", "version", "machine", "versions")
 
 
@@ -64,6 +77,18 @@ def tools() -> str:
     return table(["", *COLUMNS], [[LABELS[row["tool"]], *cells(row)] for row in rows_of(RESULTS)])
 
 
+def scripts() -> str:
+    """Of every tool, the languages, and what changes in all of them."""
+    rows, lines = rows_of(SCRIPTS), list[list[str]]()
+    for arm, label in ARMS.items():
+        found = {row["language"]: row for row in rows if row["tool"] == arm}
+        pairs = [f"{float(found[name]['target']):.2f}/{float(found[name]['held_out']):.2f}" for name in LANGUAGES]
+        changed = [float(row["changed_english_percent"]) for row in found.values()]
+        wrong = sum(int(row["decoded_wrong"]) for row in found.values())
+        lines.append([label, *pairs, f"{mean(changed):.1f}%", f"{wrong}"])
+    return table(["", *LANGUAGES.values(), "English lines changed", "decoded wrong"], lines)
+
+
 def pruning() -> str:
     """Of all tokenizers together, by tool."""
     arms = dict[str, list[Row]]()
@@ -84,7 +109,7 @@ def _summed(rows: list[Row]) -> list[str]:
 
 def parts() -> list[tuple[str, str]]:
     """The generated parts of the page, with their headings."""
-    return [("How it compares", tools()), ("Pruning", pruning())]
+    return [("How it compares", tools()), ("Other scripts", scripts()), ("Pruning", pruning())]
 
 
 if __name__ == "__main__":

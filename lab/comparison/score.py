@@ -64,7 +64,8 @@ def kept_rows_percent(base: Path, out: Path) -> float:
     return 100 * int((before[old] == after[new].to(before.dtype)).all(dim=1).sum()) / len(vocabs[0])
 
 
-def bits_per_byte(out: Path, texts: dict[str, list[str]]) -> dict[str, float]:
+def bits_per_byte(out: Path, flores: Path) -> dict[str, float]:
+    texts = {"target": lines_of(flores, "est_Latn"), "english": lines_of(flores, "eng_Latn")}
     with tempfile.TemporaryDirectory() as folder:
         files = {name: Path(folder, f"{name}.txt") for name in texts}
         for name, lines in texts.items():
@@ -73,22 +74,24 @@ def bits_per_byte(out: Path, texts: dict[str, list[str]]) -> dict[str, float]:
     return {f"{score.text}_bits_per_byte": round(score.bits_per_byte, 3) for score in scores}
 
 
-def score(base: Path, out: Path, flores: Path) -> dict[str, float]:
+def score(base: Path, out: Path, flores: Path, language: str = "est_Latn") -> dict[str, float]:
+    """All but bits per byte."""
     old, tokenizer = (Tokenizer.from_file(str(folder / "tokenizer.json")) for folder in (base, out))
-    estonian, english = lines_of(flores, "est_Latn"), lines_of(flores, "eng_Latn")
+    target, english = lines_of(flores, language), lines_of(flores, "eng_Latn")
     new = tokenizer.get_vocab().keys() - old.get_vocab().keys()
     return {
         "rows": tokenizer.get_vocab_size(),
         "new_tokens": len(new),
-        "estonian": round(bytes_per_token(tokenizer, estonian), 3),
+        "target": round(bytes_per_token(tokenizer, target), 3),
         "english": round(bytes_per_token(tokenizer, english), 3),
         "unreachable": unreachable(out, new),
         "changed_english_percent": round(changed_percent(old, tokenizer, english), 1),
         "changed_code_percent": round(changed_percent(old, tokenizer, source_code()), 1),
-        "decoded_wrong": decoded_wrong(tokenizer, estonian + english),
+        "decoded_wrong": decoded_wrong(tokenizer, target + english),
         "kept_rows_percent": round(kept_rows_percent(base, out), 1),
-    } | bits_per_byte(out, {"estonian": estonian, "english": english})
+    }
 
 
 if __name__ == "__main__":
-    print(json.dumps(score(*map(Path, sys.argv[1:]))))
+    base, out, flores = map(Path, sys.argv[1:])
+    print(json.dumps(score(base, out, flores) | bits_per_byte(out, flores)))

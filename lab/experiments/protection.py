@@ -5,6 +5,7 @@
 SmolLM2 is pruned by its English text with and without the default protection, which keeps white space, digits, ASCII
 punctuation, source code and chat templates. Writes `protection/results.csv`: more tokens than the unpruned tokenizer
 needs, for English held-out documents, FLORES and Python's library; and the kept tokens that the text lacks.
+`protection/auto.csv` has the same for the size that `--remove auto` chooses.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,8 +15,10 @@ from lab.experiments import cli
 from lab.experiments.experiment import Setup
 from lab.experiments.guarantees import python_library
 from lab.experiments.tables import to_csv
+from tokengraft.pruning.coverage import COVERAGE
 
 MODEL, LANGUAGE = "smollm2", "en"
+AUTO = ("smollm2", "llama3", "gemma3")
 ROWS = (40_000, 30_000, 20_000, 15_000, 10_000)
 
 
@@ -38,6 +41,28 @@ def rows(setup: Setup) -> Iterator[dict[str, object]]:
             yield {"protected": int(protected), "rows": size, "unseen": unseen, **changes}
 
 
+def auto_rows(setup: Setup) -> Iterator[dict[str, object]]:
+    """What `--remove auto` removes from each model, with and without protection."""
+    for model in AUTO:
+        base, counts = setup.tokenizer(model), setup.train_counts(model, LANGUAGE)
+        python, flores = tg.count(base, iter(python_library())), setup.flores_counts(model, LANGUAGE)
+        for protected in (True, False):
+            order = tg.prune_order(base, counts, protection=tg.Protection(defaults=protected))
+            chosen = order.covering(base, COVERAGE, counts, setup.documents(LANGUAGE).held_out)
+            pruned = chosen.apply(base)
+            changes = {
+                name: _tokens(pruned, text) / _tokens(base, text) - 1
+                for name, text in {"flores": flores, "python": python}.items()
+            }
+            yield {
+                "model": model,
+                "protected": int(protected),
+                "removed": len(chosen),
+                "of": len(base.tokens),
+                **changes,
+            }
+
+
 def _tokens(tokenizer: tg.Tokenizer, text: tg.PretokenCounts) -> int:
     return sum(text.tokens(tokenizer).values())
 
@@ -45,9 +70,10 @@ def _tokens(tokenizer: tg.Tokenizer, text: tg.PretokenCounts) -> int:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Writes the table."""
     request = cli.request(cli.parser().parse_args(arguments))
-    out = request.out / "protection" / "results.csv"
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(to_csv([*rows(request.setup)]), encoding="utf-8")
+    out = request.out / "protection"
+    out.mkdir(parents=True, exist_ok=True)
+    for name, measured in (("results.csv", rows), ("auto.csv", auto_rows)):
+        (out / name).write_text(to_csv([*measured(request.setup)]), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from checkpoints import checkpoint
 
 import tokengraft as tg
 from lab.comparison import __main__ as measuring
-from lab.comparison import page, tools
+from lab.comparison import page, scripts, tools
 from lab.page_parts import filled
 
 
@@ -35,6 +35,14 @@ def test_the_input_is_the_first_documents(tmp_path, monkeypatch):
     pq.write_table(pa.table({"source": ["a"] * 4, "text": ["õ", "bcd", "e", "f"]}), tmp_path / "all.parquet")
     measuring.first_documents(tmp_path / "all.parquet", tmp_path / "first.parquet")
     assert tools.documents(tmp_path / "first.parquet") == ["õ", "bcd"]
+
+
+def test_lines_that_are_scored_are_of_other_documents_and_not_in_the_text(tmp_path):
+    documents = [f"line {number}\nof all" for number in range(30)]
+    pq.write_table(pa.table({"text": documents}), tmp_path / "all.parquet")
+    scripts.split(tmp_path / "all.parquet", tmp_path / "text.parquet", tmp_path / "held-out.txt")
+    assert len(tools.documents(tmp_path / "text.parquet")) == 27
+    assert (tmp_path / "held-out.txt").read_text(encoding="utf-8").splitlines() == ["line 9", "line 19", "line 29"]
 
 
 @pytest.mark.parametrize("tokens", [5, 9])

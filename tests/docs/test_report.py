@@ -1,7 +1,11 @@
 """The report in a browser without network: every section, on a wide screen and on a phone, light and dark."""
 
 import re
+import struct
+import subprocess
+import sys
 from dataclasses import fields as dataclass_fields
+from pathlib import Path
 
 import builders
 import pytest
@@ -312,3 +316,12 @@ def test_a_text_that_a_tokenizer_drops_has_no_empty_figures(opened, adapted, tmp
     tg.report(lacking, adapted / "out", {"ja": iter(["猫" * 50])}, out=tmp_path / "page.html")
     shown = opened(tmp_path / "page.html")
     assert re.fullmatch(r"0\.000 → [1-9]\.\d{3}", shown.locator("#scores tbody td").nth(1).inner_text())
+
+
+@pytest.mark.usefixtures("browser")  # skipped where there is none
+def test_the_screenshot_ends_with_the_chart(page, tmp_path):
+    script = Path(__file__).parents[2] / "lab" / "screenshot.py"  # in a process of its own: one playwright in each
+    subprocess.run([sys.executable, script, page, tmp_path / "report.png"], check=True)
+    width, height = struct.unpack(">II", (tmp_path / "report.png").read_bytes()[16:24])
+    assert width == 1200
+    assert 1000 < height < 2000
