@@ -4,14 +4,16 @@
     python -m lab.experiments.equal_compute F
 
 `runs.json` has the runs, `results.csv` the score of every run, blend and text, and `intervals.csv` the comparison of
-the arms by runs with other seeds. `table.md` and the plot of the guide are made from them. `earlier` has runs that read
-the same 1.2 MB of English in every pass, and sequences that begin anywhere; most of them are of ideas without a gain.
+the arms by runs with other seeds; `english.csv` compares English with the model before training. `table.md` and the
+plot of the guide are made from them. `earlier` has runs that read the same 1.2 MB of English in every pass, and
+sequences that begin anywhere; most of them are of ideas without a gain.
 """
 
 import csv
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,8 @@ NAMES = {"et": "Estonian", "ar": "Arabic", "ru": "Russian", "hi": "Hindi", "fi":
 """The last two were trained once, when everything was decided."""
 TEXTS = {"test": "held-out", "flores": "FLORES", "en_test": "English, held-out", "en_flores": "English, FLORES"}
 TARGET_BYTES = 11e6
+BEFORE = {"en_test": 1.09, "en_flores": 1.2336}
+"""Bits per byte of English before training."""
 SETTINGS = (
     *("name", "data", "arm", "lr", "seed", "bytes", "target_bytes", "keep_share", "start", "split", "step_bytes"),
     *("table_lr", "row_lr", "warm_up", "floor", "curve", "blend", "detailed"),
@@ -38,7 +42,9 @@ def main() -> None:
     (FOLDER / "runs.json").write_text(f"[\n{lines}\n]\n", encoding="utf-8")
     rows = [row for run in runs.values() for row in rows_of(run)]
     (FOLDER / "results.csv").write_text(to_csv(rows), encoding="utf-8")
-    (FOLDER / "intervals.csv").write_text(to_csv(compared([*runs.values()])), encoding="utf-8")
+    intervals = [*compared([*runs.values()]), *at_equal_english(rows)]
+    (FOLDER / "intervals.csv").write_text(to_csv(intervals), encoding="utf-8")
+    (FOLDER / "english.csv").write_text(to_csv([*english(rows)]), encoding="utf-8")
     text, plot = page()
     (FOLDER / "table.md").write_text(text, encoding="utf-8")
     PLOT.write_bytes(plot)
@@ -77,21 +83,48 @@ def compared(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
-def at_equal_english(rows: list[dict[str, Any]], language: str, text: str) -> list[float]:
-    """The change of a text by seeds, if the model with new tokens is blended until its held-out English is as good."""
-    found = []
-    for seed in range(3):
-        arms = [[row for row in rows if row["run"] == run_name(language, arm, seed)] for arm in ("base", "add-2000")]
-        base, points = arms[0][:1], sorted(arms[1], key=lambda row: row["blend"])
-        if not base:
-            continue
-        wanted, place = base[0]["en_test"], 0
-        while points[place + 1]["en_test"] > wanted:
-            place += 1
-        first, second = points[place : place + 2]
-        way = max(0.0, (first["en_test"] - wanted) / (first["en_test"] - second["en_test"]))
-        found.append((first[text] + way * (second[text] - first[text])) / base[0][text] - 1)
-    return found
+def at_equal_english(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The same, if the model with new tokens is blended until its held-out English is as good. Range of seeds."""
+    for language, text in product(NAMES, ("test", "flores")):
+        found = []
+        for seed in range(3):
+            arms = [
+                [row for row in rows if row["run"] == run_name(language, arm, seed)] for arm in ("base", "add-2000")
+            ]
+            points = sorted(arms[1], key=lambda row: row["blend"])
+            if not points:
+                continue
+            base, place = min(arms[0], key=lambda row: row["blend"]), 0
+            while points[place + 1]["en_test"] > base["en_test"]:
+                place += 1
+            first, second = points[place : place + 2]
+            way = max(0.0, (first["en_test"] - base["en_test"]) / (first["en_test"] - second["en_test"]))
+            found.append((first[text] + way * (second[text] - first[text])) / base[text] - 1)
+        row = {
+            "language": language,
+            "read": "again, equal English",
+            "n": len(found),
+            "n_base": len(found),
+            "text": text,
+        }
+        yield row | {"change": sum(found) / len(found), "low": min(found), "high": max(found)}
+
+
+def english(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """By blend: English against the model before training, and the language against no blending. Range of languages."""
+    for blend in (0.0, 0.1, 0.2, 0.3, 0.4):
+        found = {text: [] for text in ("en_test", "en_flores", "test")}
+        for language, (text, changes) in product(NAMES, found.items()):
+            names = [run_name(language, "add-2000", seed) for seed in range(3)]
+            here, first = (
+                [row[text] for row in rows if row["run"] in names and row["blend"] == share] for share in (blend, 0.0)
+            )
+            than = BEFORE.get(text) or sum(first) / len(first)
+            changes.append(sum(here) / len(here) / than - 1)
+        ranges = {
+            f"{text}_{name}": pick(x) for text, x in found.items() for name, pick in (("low", min), ("high", max))
+        }
+        yield {"blend": blend, **ranges}
 
 
 def page() -> tuple[str, bytes]:
@@ -124,11 +157,6 @@ def tables(rows: list[dict[str, Any]], intervals: list[dict[str, Any]]) -> list[
                 found.append([name, f"{kept[0]['n']:.0f}, {kept[0]['n_base']:.0f}", *cells])
         return found
 
-    equal = []
-    for language, name in NAMES.items():
-        parts = [at_equal_english(rows, language, text) for text in ("test", "flores")]
-        shown = [[percent(x, signed=True) for x in (sum(part) / len(part), min(part), max(part))] for part in parts]
-        equal.append([name, *(f"{mean} ({low} to {high})" for mean, low, high in shown)])
     default = {language: run_name(language, "add-2000", 0) for language in NAMES}
     tried = [
         (f"{NAMES[language]}: {what}", f"{default[language]}{more}", default[language])
@@ -172,9 +200,13 @@ def tables(rows: list[dict[str, Any]], intervals: list[dict[str, Any]]) -> list[
     return [
         Table("2,000 tokens added, against the unchanged model at equal compute", ["", seeds, *heads], changes("again"),
               "Relative change of bits per byte, with 95 % intervals by lines and seeds. Rate 9e-4, not blended."),
-        Table("The same at equal English", ["", *heads[:2]], equal,
+        Table("The same at equal English", ["", seeds, *heads[:2]], changes("again, equal English"),
               "The model with new tokens is blended until its held-out English is as good. Mean, least and most of the "
               "seeds."),
+        Table("English against the model before training", ["blend", *heads[2:], "held-out, against no blending"],
+              [[f"{row['blend']:g}", *(f"{percent(row[f'{text}_low'], signed=True)} to "
+                f"{percent(row[f'{text}_high'], signed=True)}" for text in ("en_test", "en_flores", "test"))]
+               for row in read(FOLDER / "english.csv")], "2,000 tokens, the range of six languages."),
         Table("The same compute, and more text instead of the same again", ["", seeds, *heads], changes("more"), ""),
         Table("One pass for both", ["", *heads], [[what, *scored(run, than)] for what, run, than in once], "One seed."),
         Table("What was tried", ["", *heads], [[what, *scored(run, than)] for what, run, than in tried],

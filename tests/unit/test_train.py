@@ -112,16 +112,16 @@ def test_the_cost_with_the_old_tokenizer_is_that_of_the_old_tokenizer():
     assert old_tokens(ids, recipe.new_ids, recipe.pieces) == sum(1 + len(base.encode(text)) for text in ESTONIAN)
 
 
-@pytest.mark.parametrize(("pieces", "passes"), [(1, 1), (2, 2), (9, 3)])
+@pytest.mark.parametrize(("pieces", "passes"), [(1, 1), (1.5, None), (2, None), (9, 3)])
 def test_passes_cost_one_pass_with_the_old_tokenizer_and_are_at_most_3(place, pieces, passes):
     path = place / "adapted" / "training.json"
     training = json.loads(path.read_text())
     ids, _ = packed(tg.load("adapted"), iter(ESTONIAN), [395], None)
     new = float(np.isin(ids, training["new_ids"]).mean())
-    n = max(1, round(1 + (pieces - 1) / new)) if pieces > 1 else 1
+    n = max(1, round(1 + (pieces - 1) / new)) if pieces > 1 else 1  # old tokens for a new one, for so many passes
     path.write_text(json.dumps(training | {"pieces": [n] * len(training["new_ids"]), "kept_share": 0}))
     found = tg.train("adapted", "et.txt", out="out", options=TrainOptions(max_bytes=800, blend=0), quiet=True)
-    assert found.passes == passes
+    assert found.passes == (passes or pytest.approx(1 + new * (n - 1), abs=0.051))
     assert found.text_bytes == 800
 
 

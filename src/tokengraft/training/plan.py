@@ -93,7 +93,7 @@ class TrainingPlan:
             return float(self.options.passes)
         ids, _ = self._packed(1, 5_000_000)
         before = old_tokens(ids, self.recipe.new_ids, self.recipe.pieces)
-        return float(min(MAX_PASSES, max(1, round(before / max(1, len(ids))))))
+        return min(MAX_PASSES, max(1.0, round(before / max(1, len(ids)), 1)))
 
     def _packed(self, passes: float, max_bytes: int | None) -> tuple[Ids, int]:
         documents = mix(
