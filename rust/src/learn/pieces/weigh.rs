@@ -48,7 +48,7 @@ impl PieceLearner<'_> {
         }
         let places = self.suffixes.places(&self.words, text);
         let has_scores = self.model.score(0).is_some();
-        let (mut entries, mut several) = (Vec::new(), Vec::new());
+        let (mut entries, mut several) = (Vec::with_capacity(places.len()), Vec::new());
         for group in places.chunk_by(|one, other| one.0 == other.0) {
             match group {
                 [(word, _), _, ..] if has_scores => several.push(*word),
