@@ -12,14 +12,16 @@ use crate::learn::trial::{State, Trial, Word};
 impl PieceLearner<'_> {
     /// Adds tokens that were not learned, while there is room.
     pub(super) fn give(&mut self, given: &[String], room: usize) -> Result<()> {
+        if given.is_empty() {
+            return Ok(());
+        }
         let mut known: FxHashSet<char> =
             (0..self.model.len() as u32).flat_map(|token| self.model.string(token).chars()).collect();
         let mut waiting = Vec::new();
         for string in given {
             let is_room = self.result.given.iter().flatten().count() < room;
-            let mut characters = string.chars();
-            let is_new = characters.next().is_some_and(|one| known.insert(one)) && characters.next().is_none();
-            known.extend(characters);
+            let is_new = string.chars().count() == 1 && !string.chars().any(|character| known.contains(&character));
+            known.extend(string.chars());
             let score = match is_room && !self.model.contains(string) {
                 false => None,
                 true if is_new && self.model.score(0).is_some() => self.give_character(string, &mut waiting)?,
@@ -34,7 +36,7 @@ impl PieceLearner<'_> {
     }
 
     /// Adds a string, and returns its score; None if it cannot be added.
-    fn give_string(&mut self, string: &str) -> Result<Option<f64>> {
+    pub(super) fn give_string(&mut self, string: &str) -> Result<Option<f64>> {
         let Ok(mut trial) = self.trial(string)? else { return Ok(None) };
         let count = self.occurrences_of(string);
         match self.weigh(&mut trial, count)? {
@@ -78,7 +80,7 @@ impl PieceLearner<'_> {
         places.iter().map(|(word, _)| self.words[*word as usize].count).fold(0, u64::saturating_add)
     }
 
-    /// Adds a token.
+    /// Adds a token, and counts the pairs of the words that it changes.
     pub(super) fn add(&mut self, trial: &Trial, score: f64) -> Result<()> {
         let string = &trial.string;
         // The score that the text of the token gains: no part of a word gains more, for each time that it has the text.
