@@ -8,6 +8,9 @@
 //! A new token of a Unigram model gets the score that its frequency has among the old ones: the logarithm of its share,
 //! plus the mean difference between score and logarithm of the old tokens of the text.
 
+mod add;
+mod weigh;
+
 use std::collections::{BTreeSet, BinaryHeap};
 use std::rc::Rc;
 
@@ -17,11 +20,11 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::pairs::Candidate;
 use super::suffixes::Suffixes;
 use super::task::{Callbacks, Task, LEARNED_STEP};
-use super::trial::{Entry, Judge, Obstacle, Past, State, Trial, Word};
+use super::trial::{Judge, Known, Obstacle, Past, Trial, Word};
 use crate::bpe::{pair_key, Alphabet};
 use crate::count::Counts;
 use crate::error::{Error, Result};
-use crate::model::{occurrences, Growing, Model};
+use crate::model::{Growing, Model};
 use crate::stop::Stop;
 
 /// A token that was learned.
@@ -78,28 +81,18 @@ impl LearnedPieces {
         stop: &Stop,
     ) -> Result<Self> {
         let mut learner = PieceLearner::new(model, counts, preserved, stop)?;
-        for string in given {
-            let is_room = learner.result.given.iter().flatten().count() < task.tokens;
-            let score = if is_room { learner.give(string)? } else { None };
-            learner.result.given.push(score);
-        }
+        learner.give(given, task.tokens)?;
         learner.count_pairs()?;
         learner.learn(task, callbacks)?;
         Ok(learner.result)
     }
 }
 
-/// The words that are remembered for pairs, at least. More are for large texts.
-const REMEMBERED: usize = 1 << 22;
-
 struct PieceLearner<'t> {
     model: Growing,
     words: Vec<Word<'t>>,
-    /// How often each word occurs.
-    counts: Vec<u64>,
-    past: Past,
-    /// The bytes of the text of every token; 0 if it stands for unknown text.
-    lengths: Vec<u32>,
+    past: Vec<Past>,
+    tokens: Vec<Known>,
     /// Preserved words of a Unigram model that are too long to be split for every pair: no token may be in them.
     long_preserved: Vec<&'t str>,
     suffixes: Suffixes,
@@ -167,10 +160,9 @@ impl<'t> PieceLearner<'t> {
             total: 0.0,
             scale: 0.0,
             result: LearnedPieces::default(),
-            counts: words.iter().map(|word| word.count).collect(),
-            past: Past { touched: vec![1; words.len()], gained: vec![0.0; words.len()] },
+            past: words.iter().map(|word| Past { count: word.count, gained: 0.0, touched: 1 }).collect(),
             words,
-            lengths: (0..model.len() as u32).map(|token| length_of(&model, token)).collect(),
+            tokens: (0..model.len() as u32).map(|token| known(&model, token)).collect(),
             long_preserved,
             model,
             stop,
@@ -204,23 +196,6 @@ impl<'t> PieceLearner<'t> {
         self.scale = shares.iter().filter_map(difference).sum();
         self.total = (total as f64).max(1.0);
         Ok(())
-    }
-
-    /// Adds a token that was not learned, and returns its score; None if it cannot be added.
-    fn give(&mut self, string: &str) -> Result<Option<f64>> {
-        if self.model.contains(string) {
-            return Ok(None);
-        }
-        let Ok(mut trial) = self.trial(string)? else { return Ok(None) };
-        let places = self.suffixes.places(&self.words, self.model.text(string));
-        let count = places.iter().map(|(word, _)| self.words[*word as usize].count).fold(0, u64::saturating_add);
-        match self.weigh(&mut trial, count)? {
-            Ok((score, _)) => {
-                self.add(&trial, score)?;
-                Ok(Some(score))
-            }
-            Err(_) => Ok(None),
-        }
     }
 
     fn count_pairs(&mut self) -> Result<()> {
@@ -324,10 +299,10 @@ impl<'t> PieceLearner<'t> {
 
     /// Puts the pairs back on the heap whose worth may have changed with the last token.
     fn forget_touched(&mut self) {
-        let (touched, trials) = (&self.past.touched, &self.trials);
+        let (past, trials) = (&self.past, &self.trials);
         let is_touched = |key: &u64| {
             let trial = trials.get(key);
-            trial.is_none_or(|trial| trial.words().any(|word| touched[word as usize] > trial.step))
+            trial.is_none_or(|trial| trial.words().any(|word| past[word as usize].touched > trial.step))
         };
         let forgotten: Vec<u64> = self.known.keys().filter(|key| is_touched(key)).copied().collect();
         for key in forgotten {
@@ -347,202 +322,9 @@ impl<'t> PieceLearner<'t> {
             || task.refuses(string, self.model.text(string), Alphabet::Text)
     }
 
-    /// The score of the token of a pair that occurs so often, and how many tokens of the text it saves. What is learned
-    /// about its words is remembered.
-    fn weighed(&mut self, key: u64, string: &str, count: u64) -> Result<Weighed> {
-        let mut trial = match self.take_trial(key) {
-            Some(trial) => trial,
-            None => match self.trial(string)? {
-                Ok(trial) => trial,
-                Err(obstacle) => return Ok(Err(obstacle)),
-            },
-        };
-        let weighed = self.weigh(&mut trial, count)?;
-        if self.remembered > REMEMBERED.max(self.words.len()) {
-            self.trials.retain(|key, _| self.known.contains_key(key));
-            self.remembered = self.trials.values().map(|trial| trial.entries.len()).sum();
-        }
-        self.remembered += trial.entries.len();
-        self.trials.insert(key, trial);
-        Ok(weighed)
-    }
-
-    fn take_trial(&mut self, key: u64) -> Option<Trial> {
-        let trial = self.trials.remove(&key)?;
-        self.remembered -= trial.entries.len();
-        Some(trial)
-    }
-
-    /// A token that may be added. Its words are not judged.
-    fn trial(&self, string: &str) -> Result<std::result::Result<Trial, Obstacle>> {
-        let text = self.model.text(string);
-        let containing = self.tokens_with(string);
-        let Some(limits) = self.model.limits(string, &containing)? else { return Ok(Err(Obstacle::Other)) };
-        if self.long_preserved.iter().any(|word| word.contains(text)) {
-            return Ok(Err(Obstacle::Preserved));
-        }
-        let places = self.suffixes.places(&self.words, text);
-        let has_scores = self.model.score(0).is_some();
-        let (mut entries, mut several) = (Vec::new(), Vec::new());
-        for group in places.chunk_by(|one, other| one.0 == other.0) {
-            match group {
-                [(word, _), _, ..] if has_scores => several.push(*word),
-                [(word, at), ..] => entries.push(Entry {
-                    word: *word,
-                    at: *at,
-                    level: f64::NEG_INFINITY,
-                    saved: 0,
-                    state: State::Bound,
-                }),
-                [] => {}
-            }
-        }
-        let tokens = self.model.len();
-        Ok(Ok(Trial { string: string.to_string(), tokens, containing, limits, entries, several, step: 0 }))
-    }
-
-    /// Judges a token that occurs so often: its score, and how many tokens of the text it saves.
-    fn weigh(&mut self, trial: &mut Trial, count: u64) -> Result<Weighed> {
-        if !self.renew_limits(trial)? {
-            return Ok(Err(Obstacle::Other));
-        }
-        let string = trial.string.clone();
-        let estimate = ((count as f64).max(1.0) / self.total).ln() + self.scale;
-        let Some(score) = self.model.score_within(&string, estimate, trial.limits) else {
-            return Ok(Err(Obstacle::Other));
-        };
-        let has_scores = self.model.score(0).is_some();
-        if has_scores {
-            self.judge().renew(trial, score)?;
-        }
-        let occurs_twice = |token: &&u32| occurrences(self.model.string(**token), &string).nth(1).is_some();
-        let twice: Vec<u32> = trial.containing.iter().filter(occurs_twice).copied().collect();
-        let mut several = Vec::new();
-        if !has_scores || !twice.is_empty() || !trial.several.is_empty() {
-            let token = self.push(&string, score);
-            let judged = self.judge_with(token, trial, &twice);
-            self.model.pop();
-            self.lengths.pop();
-            match judged? {
-                Some(outcomes) => several = outcomes,
-                None => return Ok(Err(Obstacle::Other)),
-            }
-        }
-        trial.step = self.step;
-        Ok(self.judge().saving(trial, score, &several).map(|saved| (score, saved)))
-    }
-
-    /// What becomes of the words that must be split with the token, which the model has; None if a token that contains
-    /// it, or itself, becomes something else.
-    fn judge_with(&self, token: u32, trial: &mut Trial, twice: &[u32]) -> Result<Option<Vec<(f64, i32)>>> {
-        let (judge, mut scratch) = (self.judge(), Vec::new());
-        if self.model.score(token).is_none() {
-            judge.renew(trial, 0.0)?;
-            return Ok(Some(Vec::new()));
-        }
-        for &token in twice {
-            self.model.split_into(self.model.string(token), &mut scratch)?;
-            if scratch != [token] {
-                return Ok(None);
-            }
-        }
-        let outcome = |word: &u32| {
-            self.stop.check()?;
-            judge.outcome(&self.words[*word as usize], &mut scratch)
-        };
-        trial.several.iter().map(outcome).collect::<Result<Vec<_>>>().map(Some)
-    }
-
     fn judge(&self) -> Judge<'_> {
-        let Self { model, words, lengths, counts, past, stop, .. } = self;
-        Judge { model, words, lengths, counts, past, stop }
-    }
-
-    /// Computes the limits of the score again if a new token may have changed them. False if there is no such score.
-    fn renew_limits(&self, trial: &mut Trial) -> Result<bool> {
-        let string = &trial.string;
-        let changes = |token: u32| {
-            let new = self.model.string(token);
-            let is_in = |token: &u32| self.model.string(*token).contains(new);
-            new.contains(string.as_str()) || string.contains(new) || trial.containing.iter().any(is_in)
-        };
-        let is_changed = self.model.score(0).is_some() && (trial.tokens as u32..self.model.len() as u32).any(changes);
-        trial.tokens = self.model.len();
-        if is_changed {
-            trial.containing = self.tokens_with(string);
-            match self.model.limits(string, &trial.containing)? {
-                Some(limits) => trial.limits = limits,
-                None => return Ok(false),
-            }
-        }
-        Ok(true)
-    }
-
-    /// The tokens with longer strings that contain a string, and must stay reachable.
-    fn tokens_with(&self, string: &str) -> Vec<u32> {
-        let (strings, suffixes) = &self.base;
-        let from = (string.to_string(), 0);
-        let new = self.new.range(from..).take_while(|(suffix, _)| suffix.starts_with(string)).map(|(_, token)| *token);
-        let mut tokens: Vec<u32> =
-            suffixes.places(strings, string).into_iter().map(|(token, _)| token).chain(new).collect();
-        tokens.sort_unstable();
-        tokens.dedup();
-        tokens
-    }
-
-    fn push(&mut self, string: &str, score: f64) -> u32 {
-        let token = self.model.push(string, score);
-        self.lengths.push(length_of(&self.model, token));
-        token
-    }
-
-    /// Adds a token.
-    fn add(&mut self, trial: &Trial, score: f64) -> Result<()> {
-        let string = &trial.string;
-        // The score that the text of the token gains: no part of a word gains more, for each time that it has the text.
-        let gain = match self.model.score(0) {
-            Some(_) => score - self.model.split_into(string, &mut Vec::new())?,
-            None => 0.0,
-        };
-        let token = self.push(string, score);
-        self.strings.push(None);
-        self.step += 1;
-        if self.model.score(token).is_some() {
-            self.new.extend(string.char_indices().map(|(at, _)| (string[at..].to_string(), token)));
-        }
-        for word in trial.words() {
-            self.past.touched[word as usize] = self.step;
-        }
-        let changed = self.judge().changes(token, trial, score)?;
-        for entry in &trial.entries {
-            self.past.gained[entry.word as usize] += gain;
-        }
-        for &word in &trial.several {
-            let most = self.words[word as usize].text.len() / string.len().max(1);
-            self.past.gained[word as usize] += gain * most as f64;
-        }
-        let mut grown: FxHashSet<u64> = FxHashSet::default();
-        for (number, tokens) in changed {
-            let word = &mut self.words[number as usize];
-            let before = std::mem::replace(&mut word.tokens, tokens);
-            let (before, after) = differing(&before, &word.tokens);
-            for pair in before.windows(2) {
-                if let Some(count) = self.pairs.get_mut(&pair_key(pair[0], pair[1])) {
-                    *count -= word.count;
-                }
-            }
-            for pair in after.windows(2).filter(|_| word.count > 0) {
-                let key = pair_key(pair[0], pair[1]);
-                *self.pairs.entry(key).or_default() += word.count;
-                grown.insert(key);
-            }
-        }
-        for key in grown {
-            let count = self.pairs[&key];
-            let candidate = self.candidate(key, count);
-            self.heap.push(candidate);
-        }
-        Ok(())
+        let Self { model, words, tokens, past, stop, .. } = self;
+        Judge { model, words, tokens, past, stop }
     }
 
     fn candidate(&mut self, key: u64, count: u64) -> Candidate {
@@ -555,26 +337,9 @@ impl<'t> PieceLearner<'t> {
     }
 }
 
-/// The score of a token, and how many tokens of the text it saves; or why it cannot be added.
-type Weighed = std::result::Result<(f64, i128), Obstacle>;
-
-/// The tokens of a word before and after a change, without those at its ends that are the same and whose pairs are.
-fn differing<'s>(before: &'s [u32], after: &'s [u32]) -> (&'s [u32], &'s [u32]) {
-    let same = before.iter().zip(after).take_while(|(one, other)| one == other).count();
-    let first = same.saturating_sub(1);
-    let (before, after) = (&before[first..], &after[first..]);
-    let same = before.iter().rev().zip(after.iter().rev()).take_while(|(one, other)| one == other).count();
-    let last = same.saturating_sub(1);
-    (&before[..before.len() - last], &after[..after.len() - last])
-}
-
-/// The bytes of the text of a token; 0 if it stands for unknown text.
-fn length_of(model: &Growing, token: u32) -> u32 {
-    if model.is_unknown(token) {
-        0
-    } else {
-        model.text(model.string(token)).len() as u32
-    }
+fn known(model: &Growing, token: u32) -> Known {
+    let length = if model.is_unknown(token) { 0 } else { model.text(model.string(token)).len() as u32 };
+    Known { score: model.score(token).unwrap_or_default(), length }
 }
 
 /// The tokens of a Unigram model whose text becomes them, and their suffixes. Those of WordPiece always stay reachable.

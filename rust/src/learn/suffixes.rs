@@ -10,8 +10,8 @@ pub(super) type Place = (u32, u32);
 
 /// The bytes by which suffixes are sorted.
 const KEY: usize = 8;
-/// Suffixes that are sorted between two looks at the stop.
-const CHUNK: usize = 1 << 20;
+/// Suffixes are put into buckets by their first two bytes, and then each bucket is sorted.
+const BUCKETS: usize = 1 << 16;
 
 /// All suffixes of some texts that begin at a character, in the order of their first bytes.
 #[derive(Debug, Default)]
@@ -25,7 +25,7 @@ impl Suffixes {
     /// # Errors
     ///
     /// [`crate::Error::Stopped`].
-    pub(super) fn new<T>(texts: &[T], numbers: impl Iterator<Item = u32>, stop: &Stop) -> Result<Self>
+    pub(super) fn new<T>(texts: &[T], numbers: impl Iterator<Item = u32> + Clone, stop: &Stop) -> Result<Self>
     where
         T: AsRef<str> + Sync,
     {
@@ -33,14 +33,28 @@ impl Suffixes {
             let text = texts[number as usize].as_ref();
             text.char_indices().map(move |(at, _)| (key(&text.as_bytes()[at..], 0), (number, at as u32)))
         };
-        let mut keyed: Vec<(u64, Place)> = numbers.flat_map(keyed).collect();
-        keyed.par_chunks_mut(CHUNK).try_for_each(|chunk| {
+        let mut ends = vec![0; BUCKETS + 1];
+        numbers.clone().flat_map(keyed).for_each(|(key, _)| ends[bucket(key) + 1] += 1);
+        for bucket in 0..BUCKETS {
+            ends[bucket + 1] += ends[bucket];
+        }
+        let mut sorted = vec![(0, (0, 0)); ends[BUCKETS]];
+        for number in numbers {
             stop.check()?;
-            chunk.sort_unstable();
+            for suffix in keyed(number) {
+                let end = &mut ends[bucket(suffix.0)];
+                sorted[*end] = suffix;
+                *end += 1;
+            }
+        }
+        let mut buckets: Vec<&mut [(u64, Place)]> =
+            sorted.chunk_by_mut(|one, other| bucket(one.0) == bucket(other.0)).collect();
+        buckets.par_iter_mut().try_for_each(|bucket| {
+            stop.check()?;
+            bucket.sort_unstable_by_key(|suffix| suffix.0);
             Ok(())
         })?;
-        keyed.par_sort(); // merges the sorted chunks
-        Ok(Self { places: keyed.into_par_iter().map(|(_, place)| place).collect() })
+        Ok(Self { places: sorted.into_par_iter().map(|(_, place)| place).collect() })
     }
 
     /// Where a string occurs, in order.
@@ -58,10 +72,16 @@ impl Suffixes {
     }
 }
 
+fn bucket(key: u64) -> usize {
+    (key >> 48) as usize
+}
+
 /// The first bytes as a number; missing ones are `fill`.
 fn key(bytes: &[u8], fill: u8) -> u64 {
+    if let Some(first) = bytes.first_chunk::<KEY>() {
+        return u64::from_be_bytes(*first);
+    }
     let mut first = [fill; KEY];
-    let length = bytes.len().min(KEY);
-    first[..length].copy_from_slice(&bytes[..length]);
+    first[..bytes.len()].copy_from_slice(bytes);
     u64::from_be_bytes(first)
 }

@@ -6,7 +6,11 @@
 //! rest stays. A word has to be judged again only when another token is added whose text it contains; and then only if
 //! that token could lower the threshold far enough, which is by no more than the score that its text gains.
 
+use std::collections::hash_map;
+use std::hint::black_box;
+
 use rayon::prelude::*;
+use rustc_hash::FxHashMap;
 
 use crate::error::Result;
 use crate::model::Growing;
@@ -16,6 +20,8 @@ use crate::stop::Stop;
 const LOST: i32 = i32::MIN;
 /// Sums of scores that differ by less may be equal.
 const ROUNDING: f64 = 1e-6;
+/// Words that are read together.
+const TOGETHER: usize = 32;
 /// Words that are worth a second thread.
 const MANY: usize = 1 << 10;
 
@@ -62,13 +68,24 @@ pub(super) enum State {
     Joined,
 }
 
-/// What is known about the words that tokens are added to.
-#[derive(Default)]
+/// What is known about a token.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Known {
+    /// Its score; 0 in a model without scores.
+    pub(super) score: f64,
+    /// The bytes of its text; 0 if it stands for unknown text.
+    pub(super) length: u32,
+}
+
+/// What is known about a word that tokens are added to.
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Past {
-    /// The step that last added a token whose text a word contains.
-    pub(super) touched: Vec<u32>,
-    /// By how much the score of a part of a word can have grown since the beginning.
-    pub(super) gained: Vec<f64>,
+    /// How often the word occurs.
+    pub(super) count: u64,
+    /// By how much the score of a part of it can have grown since the beginning.
+    pub(super) gained: f64,
+    /// The step that last added a token whose text it contains.
+    pub(super) touched: u32,
 }
 
 /// A token that may be added.
@@ -83,8 +100,9 @@ pub(super) struct Trial {
     pub(super) entries: Vec<Entry>,
     /// The words of a Unigram model that contain the text several times. How they change depends on the score.
     pub(super) several: Vec<u32>,
-    /// The step for which the entries are valid.
+    /// The step for which the entries are valid, and the score and what it saves were computed.
     pub(super) step: u32,
+    pub(super) weight: (f64, i128),
 }
 
 impl Trial {
@@ -94,38 +112,49 @@ impl Trial {
     }
 }
 
+/// The score of a text, the number of its tokens, and of its bytes that are known.
+type Part = (f64, usize, usize);
+
+/// Parts of words before and after the text of a token. Many words end alike, and words in order begin alike.
+#[derive(Default)]
+struct Parts<'w> {
+    before: (&'w str, Part),
+    after: FxHashMap<&'w str, Part>,
+    /// Memory for the tokens of a part.
+    tokens: Vec<u32>,
+}
+
 /// What words are judged by. It is shared between threads.
 #[derive(Clone, Copy)]
 pub(super) struct Judge<'l> {
     pub(super) model: &'l Growing,
     pub(super) words: &'l [Word<'l>],
-    /// The bytes of the text of every token; 0 if it stands for unknown text.
-    pub(super) lengths: &'l [u32],
-    /// How often each word occurs.
-    pub(super) counts: &'l [u64],
-    pub(super) past: &'l Past,
+    pub(super) tokens: &'l [Known],
+    pub(super) past: &'l [Past],
     pub(super) stop: &'l Stop,
 }
 
-impl Judge<'_> {
+impl<'l> Judge<'l> {
     /// Judges the words of a trial again that a step after its own has touched and that may change at a score. A model
     /// without scores has the token.
     pub(super) fn renew(self, trial: &mut Trial, score: f64) -> Result<()> {
         let text = self.model.text(&trial.string);
         let has_scores = self.model.score(0).is_some();
-        let judge = |scratch: &mut Vec<u32>, entry: &mut Entry| -> Result<()> {
+        let judge = |parts: &mut Parts<'l>, entry: &mut Entry| -> Result<()> {
             self.stop.check()?;
             let word = &self.words[entry.word as usize];
             let (threshold, saved, state) = match has_scores {
-                true => self.threshold(word, entry.at as usize, text, scratch)?,
-                false => self.outcome(word, scratch).map(|(threshold, saved)| (threshold, saved, State::Exact))?,
+                true => self.threshold(word, entry.at as usize, text, parts)?,
+                false => {
+                    self.outcome(word, &mut parts.tokens).map(|(threshold, saved)| (threshold, saved, State::Exact))?
+                }
             };
-            let level = threshold + self.past.gained[entry.word as usize];
+            let level = threshold + self.past[entry.word as usize].gained;
             *entry = Entry { level, saved, state, ..*entry };
             Ok(())
         };
         let is_stale = |entry: &mut Entry| {
-            let is_touched = self.past.touched[entry.word as usize] > trial.step;
+            let is_touched = self.past[entry.word as usize].touched > trial.step;
             let is_low = self.may_change(entry, score);
             if is_touched && has_scores && !is_low {
                 entry.state = State::Bound;
@@ -134,44 +163,33 @@ impl Judge<'_> {
         };
         let mut stale: Vec<&mut Entry> =
             trial.entries.iter_mut().filter_map(|entry| is_stale(entry).then_some(entry)).collect();
+        let judge_all = |parts: &mut Parts<'l>, entries: &mut [&mut Entry]| -> Result<()> {
+            // Words are far apart in memory. They are read for some entries together, so that the processor waits once.
+            let first = |entry: &&mut Entry| self.words[entry.word as usize].tokens.first().map_or(0, |token| *token);
+            black_box(entries.iter().map(first).fold(0, u32::wrapping_add));
+            entries.iter_mut().try_for_each(|entry| judge(parts, entry))
+        };
         if stale.len() < MANY {
-            let mut scratch = Vec::new();
-            return stale.into_iter().try_for_each(|entry| judge(&mut scratch, entry));
+            let mut parts = Parts::default();
+            return stale.chunks_mut(TOGETHER).try_for_each(|entries| judge_all(&mut parts, entries));
         }
-        stale.par_iter_mut().with_min_len(MANY / 4).try_for_each_init(Vec::new, |scratch, entry| judge(scratch, entry))
+        stale.par_chunks_mut(TOGETHER).with_min_len(MANY / 4 / TOGETHER).try_for_each_init(Parts::default, judge_all)
     }
 
     /// Whether a word changes at a score; true, too, where rounding decides between two paths.
-    fn may_change(self, entry: &Entry, score: f64) -> bool {
-        entry.level - self.past.gained[entry.word as usize] < score + ROUNDING
+    pub(super) fn may_change(self, entry: &Entry, score: f64) -> bool {
+        entry.level - self.past[entry.word as usize].gained < score + ROUNDING
     }
 
-    /// The words that the last token of the model changes, with their new tokens.
-    pub(super) fn changes(self, token: u32, trial: &Trial, score: f64) -> Result<Vec<(u32, Vec<u32>)>> {
-        let new_tokens = |entry: &Entry| -> Result<(u32, Vec<u32>)> {
+    /// Some words with the tokens that the model splits them into.
+    pub(super) fn split(self, words: &[u32]) -> Result<Vec<(u32, Vec<u32>)>> {
+        let split = |word: &u32| {
             self.stop.check()?;
-            let word = &self.words[entry.word as usize];
-            if entry.state != State::Joined {
-                return Ok((entry.word, self.model.split(word.text)?));
-            }
-            let mut place = 0;
-            let mut tokens = Vec::with_capacity(word.tokens.len());
-            for &old in &word.tokens {
-                if !(entry.at..entry.at + self.lengths[token as usize]).contains(&place) {
-                    tokens.push(old);
-                } else if place == entry.at {
-                    tokens.push(token);
-                }
-                place += self.lengths[old as usize];
-            }
-            Ok((entry.word, tokens))
+            Ok((*word, self.model.split(self.words[*word as usize].text)?))
         };
-        let several = |&word: &u32| Entry { word, at: 0, level: 0.0, saved: 0, state: State::Exact };
-        let once = trial.entries.iter().filter(|entry| self.may_change(entry, score)).copied();
-        let entries: Vec<Entry> = once.chain(trial.several.iter().map(several)).collect();
-        match entries.len() < MANY {
-            true => entries.iter().map(new_tokens).collect(),
-            false => entries.par_iter().with_min_len(MANY / 4).map(new_tokens).collect(),
+        match words.len() < MANY {
+            true => words.iter().map(split).collect(),
+            false => words.par_iter().with_min_len(MANY / 4).map(split).collect(),
         }
     }
 
@@ -183,15 +201,14 @@ impl Judge<'_> {
         several: &[(f64, i32)],
     ) -> std::result::Result<i128, Obstacle> {
         let (mut saved, mut is_preserved) = (0, false);
-        let gained = &self.past.gained;
-        let once =
-            trial.entries.iter().map(|entry| (entry.word, entry.level - gained[entry.word as usize], entry.saved));
+        let threshold = |entry: &Entry| entry.level - self.past[entry.word as usize].gained;
+        let once = trial.entries.iter().map(|entry| (entry.word, threshold(entry), entry.saved));
         let several = trial.several.iter().zip(several).map(|(word, outcome)| (*word, outcome.0, outcome.1));
         for (word, _, tokens) in once.chain(several).filter(|(_, threshold, _)| *threshold < score) {
             if tokens == LOST {
                 return Err(Obstacle::Other);
             }
-            let count = self.counts[word as usize];
+            let count = self.past[word as usize].count;
             is_preserved = is_preserved || count == 0;
             saved += i128::from(count) * i128::from(tokens);
         }
@@ -214,35 +231,52 @@ impl Judge<'_> {
     }
 
     /// The score above which a word of a Unigram model changes that contains a text once, and what that saves.
-    fn threshold(self, word: &Word<'_>, at: usize, text: &str, scratch: &mut Vec<u32>) -> Result<(f64, i32, State)> {
-        let (end, known) = (at + text.len(), self.known_bytes(&word.tokens));
-        let (mut before, mut after, mut total) = (None, None, 0.0);
-        if known == word.text.len() {
-            let mut place = 0;
-            for (number, &token) in (0..).zip(&word.tokens) {
-                before = before.or((place == at).then_some((total, number, at)));
-                place += self.lengths[token as usize] as usize;
-                total += self.model.score(token).unwrap_or_default();
-                after = after.or((place == end).then_some((total, number + 1)));
-            }
-        } else {
-            total = self.model.split_into(word.text, scratch)?;
+    fn threshold<'w>(self, word: &Word<'w>, at: usize, text: &str, parts: &mut Parts<'w>) -> Result<(f64, i32, State)> {
+        let end = at + text.len();
+        let (mut before, mut after, mut total, mut known) = (None, None, 0.0, 0);
+        for (number, &token) in (0..).zip(&word.tokens) {
+            before = before.or((known == at).then_some((total, number, at)));
+            let token = self.tokens[token as usize];
+            known += token.length as usize;
+            total += token.score;
+            after = after.or((known == end).then_some((total, number + 1)));
         }
-        let mut part = |text: &str| -> Result<(f64, usize, usize)> {
-            let score = self.model.split_into(text, scratch)?;
-            Ok((score, scratch.len(), self.known_bytes(scratch)))
-        };
+        if known < word.text.len() {
+            // Some of the text is unknown, so the places were wrong.
+            (before, after) = (None, None);
+            total = self.model.split_into(word.text, &mut parts.tokens)?;
+        }
         let state = if before.is_some() && after.is_some() { State::Joined } else { State::Exact };
         let after = after.map(|(score, number)| (total - score, word.tokens.len() - number, word.text.len() - end));
-        let before = before.map_or_else(|| part(&word.text[..at]), Ok)?;
-        let after = after.map_or_else(|| part(&word.text[end..]), Ok)?;
+        let before = match before {
+            Some(before) => before,
+            None if parts.before.0 == &word.text[..at] => parts.before.1,
+            None => {
+                let part = self.part(&word.text[..at], &mut parts.tokens)?;
+                parts.before = (&word.text[..at], part);
+                part
+            }
+        };
+        let after = match after {
+            Some(after) => after,
+            None => match parts.after.entry(&word.text[end..]) {
+                hash_map::Entry::Occupied(known) => *known.get(),
+                hash_map::Entry::Vacant(place) => *place.insert(self.part(&word.text[end..], &mut parts.tokens)?),
+            },
+        };
         let is_lost = before.2 + text.len() + after.2 < known;
         let saved = word.tokens.len() as i32 - (before.1 + 1 + after.1) as i32;
         Ok((total - before.0 - after.0, if is_lost { LOST } else { saved }, state))
     }
 
+    /// What a part of a word would be split into.
+    fn part(self, text: &str, tokens: &mut Vec<u32>) -> Result<Part> {
+        let score = self.model.split_into(text, tokens)?;
+        Ok((score, tokens.len(), self.known_bytes(tokens)))
+    }
+
     /// How many bytes of a word are known, given its tokens.
     pub(super) fn known_bytes(self, tokens: &[u32]) -> usize {
-        tokens.iter().map(|token| self.lengths[*token as usize] as usize).sum()
+        tokens.iter().map(|token| self.tokens[*token as usize].length as usize).sum()
     }
 }

@@ -261,3 +261,29 @@ fn given_tokens_come_first() {
     assert_eq!(tokens, ["##ab", "bab"]);
     assert_eq!(result.learned.iter().map(|piece| piece.count).collect::<Vec<_>>(), [9, 9]);
 }
+
+#[test]
+fn characters_that_no_token_has_are_given_like_other_strings() {
+    let mut random = Random(11);
+    let (never, mut added) = (Stop::default(), 0);
+    for _ in 0..100 {
+        let model = random_model(&mut random);
+        let counts = random_counts(&mut random, 30);
+        let preserved = (random.below(3) == 0).then(|| random_counts(&mut random, 2));
+        let learner = || PieceLearner::new(&model, &counts, preserved.as_ref(), &never).unwrap();
+        let (mut together, mut apart) = (learner(), learner());
+        let given = ["d", "e", "ad", "f", "a"].map(String::from);
+        together.give(&given, 3).unwrap();
+        for string in &given {
+            let may_be_added = apart.result.given.iter().flatten().count() < 3 && !apart.model.contains(string);
+            let score = if may_be_added { apart.give_string(string).unwrap() } else { None };
+            apart.result.given.push(score);
+        }
+        assert_eq!(together.result.given, apart.result.given, "{model:?} {counts:?} {preserved:?}");
+        let tokens =
+            |learner: &PieceLearner<'_>| learner.words.iter().map(|word| word.tokens.clone()).collect::<Vec<_>>();
+        assert_eq!(tokens(&together), tokens(&apart));
+        added += usize::from(apart.result.given[0].is_some());
+    }
+    assert!(added > 20, "{added}");
+}
