@@ -67,7 +67,7 @@ class _Tokens:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> "_Tokens":
-        numbers, lengths, text, outside = tokenizer.core_model.columns(tokenizer.unlisted())
+        numbers, lengths, text, outside = tokenizer.core_model.columns(tokenizer.unlisted)
         ids = np.frombuffer(numbers, "<u4").astype(np.int64)
         sizes, splits = np.frombuffer(lengths, "<u4").astype(np.int64), np.zeros(len(ids), np.int64)
         applied = np.frombuffer(tokenizer.core_model.applied(), "<u4").reshape(-1, 3)

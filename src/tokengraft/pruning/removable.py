@@ -304,12 +304,13 @@ def _protected(tokenizer: Tokenizer, protection: Protection, texts: Mapping[int,
     highest = {tokenizer.n_rows - 1} if protection.highest_id and tokenizer.n_rows else set[int]()
     if not protection.tokens and not protection.pattern:
         return highest
-    by_text: dict[str, set[int]] = {}
+    by_text: dict[str, set[int]] = {wanted: set() for wanted in protection.tokens}
     for token_id, text in texts.items():
-        by_text.setdefault(text, set()).add(token_id)
+        if text in by_text:
+            by_text[text].add(token_id)
     protected: set[int] = set()
-    for wanted in protection.tokens:
-        ids = by_text.get(wanted, set()) | ({tokenizer.ids[wanted]} if wanted in tokenizer.ids else set())
+    for wanted in by_text:
+        ids = by_text[wanted] | ({tokenizer.ids[wanted]} if wanted in tokenizer.ids else set())
         if not ids:
             raise OptionError(
                 f"{wanted!r} is to be protected and is no token", hint="write tokens as text, with any leading space"

@@ -92,7 +92,7 @@ def remove_tokens(tokenizer: Tokenizer, tokens: Collection[str]) -> Tokenizer:
 
 def require_room(tokenizer: Tokenizer, n: int, *, removed: int = 0) -> None:
     """Refuses a tokenizer that cannot have n new tokens after so many are removed, before any are learned."""
-    apart = [content for _, content in tokenizer.unlisted()]
+    apart = [content for _, content in tokenizer.unlisted]
     removed += len(tokenizer.unpruned) - len(tokenizer) if tokenizer.unpruned else 0
     if tokenizer.algorithm != "BPE" and apart and n not in (0, removed):
         raise UnsupportedTokenizerError(
