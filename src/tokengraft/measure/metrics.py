@@ -119,7 +119,7 @@ class _Names:
         import numpy as np
 
         self._names, self._numbers = names, numbers
-        self._ids = np.array(sorted(names), np.uint32)
+        self._ids = np.sort(np.fromiter(names, np.uint32, len(names)))
         self._known = np.full(len(names), _NO_NUMBER, np.uint32)
 
     def of(self, ids: "np.ndarray") -> "np.ndarray":

@@ -167,7 +167,7 @@ def varints(values: Iterable[int] | np.ndarray) -> bytes:
 def compressed(columns: Mapping[str, bytes]) -> str:
     """Columns as base64 of deflated data: the lengths and names as JSON in the first line, then the columns."""
     head = json.dumps([[name, len(column)] for name, column in columns.items()]).encode() + b"\n"
-    return base64.b64encode(zlib.compress(head + b"".join(columns.values()), 9)).decode()
+    return base64.b64encode(zlib.compress(head + b"".join(columns.values()))).decode()
 
 
 def token_scripts(tokens: Sequence[bytes]) -> list[str]:

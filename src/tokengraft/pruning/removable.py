@@ -168,7 +168,7 @@ def removable_tokens(tokenizer: Tokenizer, protection: Protection, counts: Preto
     reserved &= added_ids  # those of WordPiece are ordinary tokens
     added = added_ids - reserved
     named = {tokenizer.unknown, *named_tokens(tokenizer)}
-    added |= {token_id for string, token_id in tokenizer.ids.items() if string in named} - reserved
+    added |= {tokenizer.ids[string] for string in named if string in tokenizer.ids} - reserved
     if tokenizer.kind == "sentencepiece":
         # Runs of `▁` have equal scores: their merge order stays defined only if all of them are kept.
         added |= {token_id for string, token_id in tokenizer.ids.items() if not string.strip(SPACE)}
@@ -316,5 +316,7 @@ def _protected(tokenizer: Tokenizer, protection: Protection, texts: Mapping[int,
                 f"{wanted!r} is to be protected and is no token", hint="write tokens as text, with any leading space"
             )
         protected |= ids
-    pattern = re.compile(protection.pattern) if protection.pattern else None
-    return highest | protected | {i for i, text in texts.items() if pattern and pattern.search(text)}
+    if protection.pattern:
+        pattern = re.compile(protection.pattern)
+        protected |= {i for i, text in texts.items() if pattern.search(text)}
+    return highest | protected

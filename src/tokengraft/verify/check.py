@@ -78,7 +78,7 @@ def round_trip(tokenizer: Tokenizer, base: Tokenizer | None) -> Finding:
         detail = f"{len(texts) - len(changed):,} of {len(texts):,} sample texts decode to themselves"
         return note("round trip", detail, [*map(repr, changed)]) if changed else Finding("round trip", "pass", detail)
     before = zip(changed, _spelled(base, changed), strict=True)
-    lost = {*lost_characters(base, {base.ids[token] for token in base.ids if token not in tokenizer.ids})}
+    lost = {*lost_characters(base, {base.ids[token] for token in base.ids.keys() - tokenizer.ids.keys()})}
     damaged = [text for text, was in before if _same_text(was, text)]
     wrong = [f"{text!r} decodes to {spelled[text]!r}" for text in damaged if lost.isdisjoint(text)]
     fine = "sample texts decode as with the base"
