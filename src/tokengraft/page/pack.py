@@ -74,15 +74,13 @@ class _Tokens:
         merged = np.searchsorted(ids, applied[:, 0])
         splits[merged] = sizes[np.searchsorted(ids, applied[:, 1])]
         flags = ADDED * np.isin(ids, [token.id for token in tokenizer.added])
-        flags += OUTSIDE * np.frombuffer(outside, np.uint8) + UNREACHABLE * np.isin(
-            ids, tokenizer.structure.unreachable
-        )
+        flags += OUTSIDE * np.frombuffer(outside, np.uint8) + UNREACHABLE * np.isin(ids, tokenizer.unreachable)
         return cls(ids, flags.astype(np.uint8), sizes, np.frombuffer(text, np.uint8), splits, merged)
 
     def columns(self, tokenizer: Tokenizer, chosen: np.ndarray) -> dict[str, bytes]:
         """The columns of some of the tokens."""
         if chosen.all():
-            data = [token.bytes for token in tokenizer.tokens]
+            data = [data for _, _, data in tokenizer.core_model.tokens(tokenizer.unlisted)]
         else:  # most are those of the base, and `tokens` would need as much memory again
             data = [token_bytes(tokenizer.strings[i], tokenizer.kind) for i in self.ids[chosen].tolist()]
         scripts = token_scripts(data)

@@ -18,7 +18,7 @@ PRESERVED = "preserved text"
 def added_reachable(tokenizer: Tokenizer, base: Tokenizer) -> Finding:
     """Whether merges can produce every new token."""
     new = tokenizer.ids.keys() - base.ids.keys()
-    wrong = [string for string in map(tokenizer.strings.__getitem__, tokenizer.structure.unreachable) if string in new]
+    wrong = [string for string in map(tokenizer.strings.__getitem__, tokenizer.unreachable) if string in new]
     return finding("added tokens reachable", wrong, f"all of {len(new):,} new tokens", "{n} new tokens are unreachable")
 
 
