@@ -139,8 +139,8 @@ def new_tokens(ours: Tokenizer, base: Tokenizer) -> list[int]:
     if ours is base:
         return []
     names, base_names = _token_names(ours, base)
-    known = set(base_names.values())
-    return [token_id for token_id, name in names.items() if name not in known]
+    new = {*names.values()}.difference(base_names.values())
+    return [token_id for token_id, name in names.items() if name in new] if new else []
 
 
 def _token_names(ours: Tokenizer, theirs: Tokenizer) -> tuple[Mapping[int, Hashable], Mapping[int, Hashable]]:
