@@ -168,7 +168,7 @@ def removable_tokens(tokenizer: Tokenizer, protection: Protection, counts: Preto
     reserved &= added_ids  # those of WordPiece are ordinary tokens
     added = added_ids - reserved
     named = {tokenizer.unknown, *named_tokens(tokenizer)}
-    added |= {tokenizer.ids[string] for string in named if string in tokenizer.ids} - reserved
+    added |= {tokenizer.ids[string] for string in named if string is not None and string in tokenizer.ids} - reserved
     if tokenizer.kind == "sentencepiece":
         # Runs of `▁` have equal scores: their merge order stays defined only if all of them are kept.
         added |= {token_id for string, token_id in tokenizer.ids.items() if not string.strip(SPACE)}
@@ -184,9 +184,9 @@ def removable_tokens(tokenizer: Tokenizer, protection: Protection, counts: Preto
             )
         atomic -= {i for string, i in tokenizer.vocab.items() if len(string) == 1 and string != SPACE}
     # Not `tokenizer.tokens`, which would be kept: 85 MB for a vocabulary of 262,144 tokens.
-    tokens = tokenizer.core_model.tokens(tokenizer.unlisted)
-    texts = {token_id: data.decode(errors="replace") for token_id, _, data in tokens}
-    del tokens
+    listed = tokenizer.core_model.tokens(tokenizer.unlisted)
+    texts = {token_id: data.decode(errors="replace") for token_id, _, data in listed}
+    del listed
     reasons = {
         "added or named": added,
         "atomic": atomic,
