@@ -180,19 +180,17 @@ fn edits(left: &[u32], right: &[u32]) -> usize {
     let (last, mut distance) = (1u64 << ((short.len() - 1) % 64), short.len());
     for token in long {
         let row = rows.get(token).copied().unwrap_or(0) * n_words;
-        let (mut up_carry, mut down_carry) = (1, 0);
-        for (word, &equal) in table[row..row + n_words].iter().enumerate() {
-            let (plus, minus) = (above[word], below[word]);
+        let (mut up_carry, mut down_carry, mut ends) = (1, 0, (0, 0));
+        for ((&equal, above), below) in table[row..row + n_words].iter().zip(&mut above).zip(&mut below) {
+            let (plus, minus) = (*above, *below);
             let matches = equal | down_carry;
             let diagonal = ((matches & plus).wrapping_add(plus) ^ plus) | matches | minus;
             let (up, down) = (minus | !(diagonal | plus), diagonal & plus);
-            if word + 1 == n_words {
-                distance = distance + usize::from(up & last != 0) - usize::from(down & last != 0);
-            }
             let (shifted_up, shifted_down) = (up << 1 | up_carry, down << 1 | down_carry);
-            (up_carry, down_carry) = (up >> 63, down >> 63);
-            (above[word], below[word]) = (shifted_down | !(diagonal | shifted_up), shifted_up & diagonal);
+            (up_carry, down_carry, ends) = (up >> 63, down >> 63, (up, down));
+            (*above, *below) = (shifted_down | !(diagonal | shifted_up), shifted_up & diagonal);
         }
+        distance = distance + usize::from(ends.0 & last != 0) - usize::from(ends.1 & last != 0);
     }
     distance
 }

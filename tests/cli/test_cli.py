@@ -152,3 +152,14 @@ def test_handlers_of_signals_are_put_back(tmp_path):
     before = signal.getsignal(signal.SIGTERM)
     cli.main(["inspect", str(builders.write(tmp_path, builders.byte_level()))])
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_commands_import_no_slow_library_that_they_do_not_use(tmp_path):
+    folder, text = builders.write(tmp_path, builders.byte_level()), tmp_path / "text.txt"
+    text.write_text("the cat sat\n" * 50)
+    learn = ["extend", folder, "--corpus", text, "--add", "2", "--min-count", "2", "--out", tmp_path / "new"]
+    slow = {"torch", "transformers", "pyarrow", "numpy", "rich", "importlib.metadata", "tokengraft.counts"}
+    for arguments, used in ((["inspect", folder], set()), (learn, {"numpy", "tokengraft.counts"})):
+        code = f"import sys; from tokengraft import cli; cli.main({[*map(str, arguments)]!r}); print(*sys.modules)"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert slow & {*done.stdout.splitlines()[-1].split()} == used

@@ -168,6 +168,7 @@ def test_pruning_and_extending_by_as_many_gives_the_old_size_and_old_ids(questio
         return
     extension = tg.extend(pruned, counts, size, limits=tg.Limits(min_count=1))
     new = extension.apply(pruned)
+    assert [*new.vocab.items()] == [*new.core_vocabulary.vocab().items()]  # in the same order
     old = {t.string: t.id for t in base.tokens}
     if len(extension) == size:
         assert new.n_rows == base.n_rows

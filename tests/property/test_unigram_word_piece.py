@@ -141,6 +141,7 @@ def test_pruning_and_extending_by_as_many_gives_the_old_size_and_old_ids(tokeniz
     small = rest.apply(small) if n > first else small  # in one step or in two
     extension = tg.extend(small, tg.count(tokenizer, iter([*corpus * 3, "aab"])), max(n, 1), preserve=keep)
     new = extension.apply(small)
+    assert [*new.vocab.items()] == [*new.core_vocabulary.vocab().items()]  # in the same order
     if len(extension) < n:
         assert [token.id for token in new.tokens] == [*range(len(tokenizer) - n + len(extension))]
         return

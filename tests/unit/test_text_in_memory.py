@@ -10,7 +10,8 @@ import pytest
 
 import tokengraft as tg
 from tokengraft import cli, errors
-from tokengraft.corpus.open import only_paths, paths_of
+from tokengraft.corpus.open import paths_of
+from tokengraft.corpus.options import only_paths
 
 TEXTS = ["the cat sat on the mat", "", "Yes", "põdrad põõsas\nja õues", "a cat"]
 

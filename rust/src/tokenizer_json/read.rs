@@ -4,11 +4,13 @@
 //! for a key of the file or the model that is escaped or listed twice, an id that is not a whole number, half of a
 //! surrogate pair, a merge that names no token.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde::de::{Deserializer, MapAccess, Visitor};
+use serde::Deserialize;
 use serde_json::from_str;
 use serde_json::value::RawValue;
 
@@ -31,13 +33,15 @@ pub(crate) fn read(raw: &[u8]) -> Option<Read> {
     let model: Members<&str, &RawValue> = from_str(file.only("model")?).ok()?;
     let (vocab, merges) = (model.only("vocab")?, model.only("merges")?);
     let mut list = TokenList::default();
-    from_str::<Members<String, u32>>(vocab).ok()?.0.iter().for_each(|(string, id)| list.push(string, *id));
+    from_str::<Members<Text<'_>, u32>>(vocab).ok()?.0.iter().for_each(|(string, id)| list.push(&string.0, *id));
     let tokens = list.tokens().ok().filter(|tokens| tokens.len() > 0)?;
-    let listed = from_str::<Vec<(String, String)>>(merges);
+    let listed = from_str::<Vec<(Text<'_>, Text<'_>)>>(merges);
     let merges_as_text = listed.is_err();
     let pairs: Option<Vec<(u32, u32)>> = match listed {
-        Ok(pairs) => pairs.iter().map(|(left, right)| Some((tokens.index(left)?, tokens.index(right)?))).collect(),
-        Err(_) => from_str::<Vec<String>>(merges).ok()?.iter().map(|text| text_pair(text, &tokens)).collect(),
+        Ok(pairs) => {
+            pairs.iter().map(|(left, right)| Some((tokens.index(&left.0)?, tokens.index(&right.0)?))).collect()
+        }
+        Err(_) => from_str::<Vec<Text<'_>>>(merges).ok()?.iter().map(|text| text_pair(&text.0, &tokens)).collect(),
     };
     let (vocab, merges) = (span(text, vocab), span(text, merges));
     let rest = match vocab.start < merges.start {
@@ -60,6 +64,10 @@ fn span(text: &str, part: &str) -> Range<usize> {
     let start = part.as_ptr() as usize - text.as_ptr() as usize;
     start..start + part.len()
 }
+
+/// A string that is copied only if it has escapes: serde copies those of a list or an object without this attribute.
+#[derive(Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// The members of an object, in order.
 struct Members<K, V>(Vec<(K, V)>);

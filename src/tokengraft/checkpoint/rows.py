@@ -91,7 +91,7 @@ class TableInfo:
         """The rows of kept tokens."""
         return self.ids if self.plan is None else np.array([i for i in self.ids if i in self.plan.moved], np.int64)
 
-    def generator(self, token_id: int) -> np.random.Generator:
+    def generator(self, token_id: int) -> "np.random.Generator":
         """A random generator that depends only on the seed, the table and the token, not on the order of work."""
         return np.random.default_rng([self.seed, ("input", "output").index(self.table), token_id])
 

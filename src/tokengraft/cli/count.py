@@ -1,6 +1,7 @@
 """`tokengraft count` and `tokengraft counts merge`."""
 
 import argparse
+import os
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
@@ -17,7 +18,6 @@ from tokengraft.cli.options import (
     read_options_of,
     say,
 )
-from tokengraft.counts.batches import sum_partials_to_file
 from tokengraft.counts.count import count, count_to_file, merge_counts, reading_warnings
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.counts.threads import CountJob
@@ -63,6 +63,7 @@ def _count(options: argparse.Namespace) -> int:
     require_new(options.out, force=options.force)
     require_distinct(input_paths([options.source], options.corpus), options.out)
     # pyarrow, which writes the counts, is imported while text is counted: the core does not need the interpreter.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy comes with it, and starts threads that nothing uses
     Thread(target=import_module, args=["pyarrow.parquet"], daemon=True).start()
     tokenizer = load(options.source)
     out, chosen = Path(options.out), given("count", options, corpus=options.corpus)
@@ -90,6 +91,8 @@ def _merge(options: argparse.Namespace) -> int:
     require_distinct(input_paths(options.counts, [options.tokenizer]), out)
     count_options = count_options_of(given("merge", options))
     if options.tokenizer:
+        from tokengraft.counts.batches import sum_partials_to_file
+
         tokenizer = load(options.tokenizer)
         merged = sum_partials_to_file(options.counts, tokenizer, out, count_options=count_options, force=options.force)
     else:

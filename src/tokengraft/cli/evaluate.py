@@ -17,7 +17,6 @@ from tokengraft.cli.options import (
     text_read_options_of,
     warn_of_spelling,
 )
-from tokengraft.cli.report import base_and_new, report_evaluation
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import require
 from tokengraft.formats import load
@@ -72,6 +71,8 @@ def _run(options: argparse.Namespace) -> int:
         )
     comparisons: dict[str, Comparison] = {}
     if options.examples:
+        from tokengraft.cli.report import base_and_new
+
         counts = [name for name, text in opened.items() if isinstance(text, PretokenCounts)]
         require(not counts, f"--examples shows documents, and {counts} is counts", hint="pass text")
         base, new = (loaded[name] for name in base_and_new(options, loaded))
@@ -93,6 +94,8 @@ def _run(options: argparse.Namespace) -> int:
     compared = (warning for comparison in comparisons.values() for warning in comparison.warnings)
     print_warnings([*dict.fromkeys((*evaluation.warnings, *compared))])
     if options.report:
+        from tokengraft.cli.report import report_evaluation
+
         report_evaluation(options, loaded, opened, evaluation)
     return 0
 

@@ -83,7 +83,7 @@ def _run(arguments: Sequence[str] | None, *, has_stdout: bool) -> int:
             return 0
         options = build_parser(given[:1]).parse_args(given)  # only the command that runs is imported
         options.arguments = [*given]
-        from tokengraft.corpus.open import only_paths
+        from tokengraft.corpus.options import only_paths
 
         with only_paths():
             status: int = options.run(options)

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 from tokengraft.cli.display import print_warnings
 from tokengraft.corpus.files import local_name
 from tokengraft.corpus.options import ReadOptions
-from tokengraft.counts.fingerprint import may_be_cut, piece_rules
-from tokengraft.counts.threads import CountOptions
 from tokengraft.errors import OptionError, escaped
 from tokengraft.options.option import given_options, require_effect
 from tokengraft.options.table import options_of
@@ -21,6 +19,8 @@ from tokengraft.tokenizer.inspect import spelling_warning
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
+    from tokengraft.counts.threads import CountOptions
+
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 else:
     Commands = object
@@ -64,6 +64,8 @@ def read_options_of(given: Mapping[str, Any], tokenizer: Tokenizer, **usual: Any
     """How to read text. `--rule` changes the piece rules of the tokenizer."""
     chosen = usual | {each.name: given[each.name] for each in fields(ReadOptions) if each.name in given}
     if "rule" in given:
+        from tokengraft.counts.fingerprint import may_be_cut, piece_rules
+
         if not may_be_cut(tokenizer):
             message = f"--rule has no effect here: this {tokenizer.kind} tokenizer has no piece rules"
             raise OptionError(message, hint="drop --rule")
@@ -77,8 +79,10 @@ def text_read_options_of(given: Mapping[str, Any]) -> ReadOptions | None:
     return ReadOptions(**{"documents": "lines"} | chosen) if chosen else None
 
 
-def count_options_of(given: Mapping[str, Any]) -> CountOptions:
+def count_options_of(given: Mapping[str, Any]) -> "CountOptions":
     """Workers, memory and limits of counting."""
+    from tokengraft.counts.threads import CountOptions  # not every command counts
+
     return CountOptions(**{each.name: given[each.name] for each in fields(CountOptions) if each.name in given})
 
 

@@ -9,8 +9,6 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from contextvars import ContextVar
 from functools import partial
 from heapq import heapify, heapreplace
 from pathlib import Path
@@ -37,25 +35,14 @@ from tokengraft.corpus.files import (
     remote_files,
     suffixes_of,
 )
-from tokengraft.corpus.options import COMPRESSIONS, FORMATS, UNSUPPORTED, Format, ReadOptions
+from tokengraft.corpus.options import COMPRESSIONS, FORMATS, UNSUPPORTED, Format, ReadOptions, are_only_paths
 from tokengraft.errors import CorpusError, described
 
-_only_paths = ContextVar("_only_paths", default=False)
 _SUFFIXES = (*FORMATS, *COMPRESSIONS, *UNSUPPORTED)
 _MAX_PATH = 1024
 """Longer strings are not looked up as paths."""
 _BEGINNINGS = ("/", "./", "../", "~/")
 _SPACE_INSIDE = re.compile(r"\S\s+\S")
-
-
-@contextmanager
-def only_paths() -> Iterator[None]:
-    """Inside the block, all strings in lists are paths, as on the command line."""
-    token = _only_paths.set(True)
-    try:
-        yield
-    finally:
-        _only_paths.reset(token)
 
 
 def paths_of(corpus: Any) -> list[str | os.PathLike[str]] | None:
@@ -72,7 +59,7 @@ def paths_of(corpus: Any) -> list[str | os.PathLike[str]] | None:
         return [corpus]
     if not isinstance(corpus, list | tuple) or not all(isinstance(item, str | os.PathLike) for item in corpus):
         return None
-    if _only_paths.get() or not all(isinstance(item, str) for item in corpus):
+    if are_only_paths.get() or not all(isinstance(item, str) for item in corpus):
         return [*corpus]
     try:  # asking the system for each of a million texts would take seconds
         here = frozenset(os.listdir())  # noqa: PTH208 (names, not paths)

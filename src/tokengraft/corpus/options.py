@@ -1,5 +1,8 @@
 """`ReadOptions`: how to read a corpus. `Totals`: how much of it was read."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Literal
 
@@ -21,6 +24,18 @@ FORMATS: dict[str, Format] = {
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 UNSUPPORTED = (".bz2", ".xz", ".lz4", ".zip", ".7z", ".tar", ".br")
 """Suffixes of formats that are refused rather than read as text."""
+are_only_paths = ContextVar("are_only_paths", default=False)
+"""Whether all strings in lists are paths."""
+
+
+@contextmanager
+def only_paths() -> Iterator[None]:
+    """Inside the block, all strings in lists are paths, as on the command line."""
+    token = are_only_paths.set(True)
+    try:
+        yield
+    finally:
+        are_only_paths.reset(token)
 
 
 @shown

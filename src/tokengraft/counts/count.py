@@ -12,8 +12,8 @@ from types import NoneType
 from typing import NamedTuple
 
 from tokengraft import _core
-from tokengraft.corpus.open import Corpus, only_paths, open_corpus, paths_of
-from tokengraft.corpus.options import ReadOptions, Totals
+from tokengraft.corpus.open import Corpus, open_corpus, paths_of
+from tokengraft.corpus.options import ReadOptions, Totals, only_paths
 from tokengraft.counts.pretoken_counts import (
     EVERYTHING,
     PretokenCounts,

@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import asdict, dataclass
-from functools import cache, lru_cache
+from functools import cache
 from itertools import compress
 from typing import Any
 
@@ -100,13 +100,10 @@ def piece_rules(tokenizer: Tokenizer) -> PieceRules:
 
 def cutter(tokenizer: Tokenizer, rules: PieceRules) -> _core.Cutter:
     """Finds places to cut text that no token of this vocabulary, and no token that the rules allow, spans."""
-    return _cutter(tokenizer.core_model, rules, tuple(token.content for token in tokenizer.added))
-
-
-@lru_cache(maxsize=1)
-def _cutter(bpe: _core.Model, rules: PieceRules, added: tuple[str, ...]) -> _core.Cutter:
-    """The last one is kept: counting needs it for the fingerprint and for the text, and learning for its check."""
-    return _core.Cutter(bpe, rules, list(added))
+    made = tokenizer.cutters
+    if rules not in made:
+        made[rules] = _core.Cutter(tokenizer.core_model, rules, [token.content for token in tokenizer.added])
+    return made[rules]
 
 
 def may_be_cut(tokenizer: Tokenizer) -> bool:

@@ -360,10 +360,16 @@ def split_counts(corpus: object) -> tuple[list[str | os.PathLike[str]], Any]:
 
 def is_counts_file(source: str | os.PathLike[str]) -> bool:
     """Whether a path is a file of counts: a Parquet file with their metadata, whatever its name."""
+    try:
+        with Path(source).open("rb") as file:
+            if file.read(4) != b"PAR1":  # checked first: importing pyarrow takes as long as counting 10 MB of text
+                return False
+    except (OSError, ValueError):
+        return False
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        return Path(source).is_file() and METADATA in (pq.read_schema(source).metadata or {})
+        return METADATA in (pq.read_schema(source).metadata or {})
     except (OSError, ValueError, pa.ArrowException):
         return False

@@ -16,8 +16,8 @@ from tokengraft import _core
 from tokengraft.corpus.block import Block, Cut, Input
 from tokengraft.corpus.blocks import numbered, split_input
 from tokengraft.corpus.files import LocalFile, is_url
-from tokengraft.corpus.open import STDIN, Corpus, only_paths, open_corpus, paths_of
-from tokengraft.corpus.options import ReadOptions, Totals
+from tokengraft.corpus.open import STDIN, Corpus, open_corpus, paths_of
+from tokengraft.corpus.options import ReadOptions, Totals, only_paths
 from tokengraft.counts.pretoken_counts import ROWS
 from tokengraft.counts.threads import CountJob, adding_counter, count_inputs, finished_tables, new_counter
 from tokengraft.errors import CorpusError, OptionError, option

@@ -215,8 +215,8 @@ def _require_found(tokenizer: Tokenizer, tokens: Iterable[SpecialToken]) -> None
 
 def given_rows(base: Tokenizer, new: Tokenizer, rows: int | None) -> Iterator[tuple[str, str]]:
     """Which rows new added tokens have: of reserved tokens, without a token, or new. ``rows`` are those of a model."""
-    before = {token_id: string for string, token_id in base.ids.items()}
     tokens = [token for token in new.added if token.content not in base.ids]
+    before = base.strings if tokens else {}
     renamed = [token for token in tokens if token.id in before]
     padding = [token for token in tokens if token.id not in before and token.id < (rows or base.n_rows)]
     others = [token for token in tokens if token.id >= (rows or base.n_rows)]

@@ -119,7 +119,7 @@ class _Names:
         import numpy as np
 
         self._names, self._numbers = names, numbers
-        self._ids = np.array(sorted(names), np.uint32)
+        self._ids = np.sort(np.fromiter(names, np.uint32, len(names)))
         self._known = np.full(len(names), _NO_NUMBER, np.uint32)
 
     def of(self, ids: "np.ndarray") -> "np.ndarray":
@@ -139,8 +139,8 @@ def new_tokens(ours: Tokenizer, base: Tokenizer) -> list[int]:
     if ours is base:
         return []
     names, base_names = _token_names(ours, base)
-    known = set(base_names.values())
-    return [token_id for token_id, name in names.items() if name not in known]
+    new = {*names.values()}.difference(base_names.values())
+    return [token_id for token_id, name in names.items() if name in new] if new else []
 
 
 def _token_names(ours: Tokenizer, theirs: Tokenizer) -> tuple[Mapping[int, Hashable], Mapping[int, Hashable]]:

@@ -182,11 +182,12 @@ class Sizes:
     """An extension of a tokenizer at every size.
 
     One encoding of a text serves all sizes if the new merges stand together in the table. After them may be those of
-    white space. Otherwise each size needs a tokenizer of its own.
+    white space. Otherwise each size needs a tokenizer of its own. ``extended`` is the tokenizer with the extension, if
+    it is known.
     """
 
-    def __init__(self, tokenizer: Tokenizer, extension: Extension) -> None:
-        self.tokenizer, self.extension, self.extended = tokenizer, extension, extension.apply(tokenizer)
+    def __init__(self, tokenizer: Tokenizer, extension: Extension, extended: Tokenizer | None = None) -> None:
+        self.tokenizer, self.extension, self.extended = tokenizer, extension, extended or extension.apply(tokenizer)
         old, new = tokenizer.core_vocabulary, self.extended.core_vocabulary
         first, n_merges = new.common_merges(old), len(extension.merges)
         learned = [(merge.left, merge.right) for merge in extension.merges]

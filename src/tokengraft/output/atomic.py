@@ -14,11 +14,9 @@ that an unfinished output never has the final name. These rules hold at all time
 - The next run that writes to the same folder removes the unfinished output of a killed process.
 """
 
-import ctypes
 import errno
 import os
 import re
-import secrets
 import shutil
 import stat
 import sys
@@ -259,7 +257,7 @@ def _exchange(new: Path, old: Path) -> None:
     """
     if renameat2(new, old, EXCHANGE):
         return
-    aside = old.with_name(f"tokengraft-{secrets.token_hex(4)}.old")
+    aside = old.with_name(f"tokengraft-{os.urandom(4).hex()}.old")
 
     def settle() -> None:
         """Renames the old folder to ``new`` if it has been replaced, else back."""
@@ -287,6 +285,8 @@ def _exchange(new: Path, old: Path) -> None:
 
 def renameat2(source: Path, target: Path, flags: int) -> bool:
     """Calls `renameat2` of Linux; False if the system or the file system does not support it."""
+    import ctypes
+
     library = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
     function = getattr(library, "renameat2", None)
     if function is None:

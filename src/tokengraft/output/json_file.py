@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -67,8 +68,14 @@ def parse_settings(raw: bytes, name: str) -> dict[str, Any]:
     """The object in a settings file, such as `tokenizer_config.json`, read as leniently as transformers reads it.
 
     `NaN`, `Infinity`, halves of surrogate pairs and repeated keys (the last one wins) are accepted: only Python reads
-    these files. `JsonStyle.dump` writes the same values back.
+    these files. `JsonStyle.dump` writes the same values back. Do not change values inside the object: it is kept.
     """
+    return dict(_settings(raw, name))
+
+
+@lru_cache(maxsize=4)
+def _settings(raw: bytes, name: str) -> dict[str, Any]:
+    """The object in a settings file. One with thousands of added tokens is asked for dozens of times."""
     content: dict[str, Any] = _parse(raw, name)
     problem = ""
     if not isinstance(content, dict):

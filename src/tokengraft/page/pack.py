@@ -67,22 +67,20 @@ class _Tokens:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> "_Tokens":
-        numbers, lengths, text, outside = tokenizer.core_model.columns(tokenizer.unlisted())
+        numbers, lengths, text, outside = tokenizer.core_model.columns(tokenizer.unlisted)
         ids = np.frombuffer(numbers, "<u4").astype(np.int64)
         sizes, splits = np.frombuffer(lengths, "<u4").astype(np.int64), np.zeros(len(ids), np.int64)
         applied = np.frombuffer(tokenizer.core_model.applied(), "<u4").reshape(-1, 3)
         merged = np.searchsorted(ids, applied[:, 0])
         splits[merged] = sizes[np.searchsorted(ids, applied[:, 1])]
         flags = ADDED * np.isin(ids, [token.id for token in tokenizer.added])
-        flags += OUTSIDE * np.frombuffer(outside, np.uint8) + UNREACHABLE * np.isin(
-            ids, tokenizer.structure.unreachable
-        )
+        flags += OUTSIDE * np.frombuffer(outside, np.uint8) + UNREACHABLE * np.isin(ids, tokenizer.unreachable)
         return cls(ids, flags.astype(np.uint8), sizes, np.frombuffer(text, np.uint8), splits, merged)
 
     def columns(self, tokenizer: Tokenizer, chosen: np.ndarray) -> dict[str, bytes]:
         """The columns of some of the tokens."""
         if chosen.all():
-            data = [token.bytes for token in tokenizer.tokens]
+            data = [data for _, _, data in tokenizer.core_model.tokens(tokenizer.unlisted)]
         else:  # most are those of the base, and `tokens` would need as much memory again
             data = [token_bytes(tokenizer.strings[i], tokenizer.kind) for i in self.ids[chosen].tolist()]
         scripts = token_scripts(data)
@@ -167,7 +165,7 @@ def varints(values: Iterable[int] | np.ndarray) -> bytes:
 def compressed(columns: Mapping[str, bytes]) -> str:
     """Columns as base64 of deflated data: the lengths and names as JSON in the first line, then the columns."""
     head = json.dumps([[name, len(column)] for name, column in columns.items()]).encode() + b"\n"
-    return base64.b64encode(zlib.compress(head + b"".join(columns.values()), 9)).decode()
+    return base64.b64encode(zlib.compress(head + b"".join(columns.values()))).decode()
 
 
 def token_scripts(tokens: Sequence[bytes]) -> list[str]:

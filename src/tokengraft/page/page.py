@@ -163,7 +163,8 @@ def _curve(content: Content) -> dict[str, Any] | None:
     texts = {text.name: text.source for text in content.texts if base[text.name]}
     if not texts:
         return None
-    every_size, sizes = Sizes(content.pruned or content.base, extension), (0, *curve_sizes(len(extension)))
+    every_size = Sizes(content.pruned or content.base, extension, content.new)
+    sizes = (0, *curve_sizes(len(extension)))
     counted = [text.counts for text in content.texts if text.role == "target" and text.counts is not None]
     shares: list[float | None] = [None] * len(sizes)
     if counted:  # the share of new tokens that is rare in the training text

@@ -7,11 +7,9 @@ Paths are written as they were given. There is no date, unless SOURCE_DATE_EPOCH
 import json
 import os
 import platform
-import tomllib
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from difflib import get_close_matches
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +42,8 @@ def given_paths(corpus: Corpus | PretokenCounts) -> list[str] | None:
 
 def record_of(job: Prepared, texts: Texts, test: Evaluation | None) -> dict[str, Any]:
     """The record of a request: its options as a recipe has them, its inputs, and the versions."""
+    from importlib.metadata import version
+
     documents = {("test", score.text): score.documents for score in (test.scores if test else ())}
     documents |= {(job.role(name), name): texts.n_documents(name) for name in texts.parts}
     inputs = [_model(job), *_text_inputs(job)]
@@ -134,6 +134,8 @@ def read_recipe(path: str | os.PathLike[str]) -> tuple[dict[str, Any], str | Non
 
     The command line comes with them if a record has it.
     """
+    import tomllib
+
     name, command = os.fspath(path), None
     try:
         raw = Path(path).read_bytes()

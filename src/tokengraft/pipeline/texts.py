@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tokengraft.corpus.open import Corpus, only_paths, paths_of
+from tokengraft.corpus.open import Corpus, paths_of
+from tokengraft.corpus.options import only_paths
 from tokengraft.counts.count import HeldOutCounts, check_text_counts, count, counts_of
 from tokengraft.counts.pretoken_counts import PretokenCounts, is_counts_file, load_weighted, whole_ratio
 from tokengraft.learn.continued import extend

@@ -371,7 +371,7 @@ def _target_results(
     base: Tokenizer, new: Tokenizer, evaluation: Evaluation, counts: Mapping[str, PretokenCounts]
 ) -> dict[str, TargetResult]:
     """The gain of each target, and the number of new tokens that are most frequent in it."""
-    added = [token_id for string, token_id in new.ids.items() if string not in base.ids]
+    added = [new.ids[string] for string in new.ids.keys() - base.ids.keys()]
     frequencies = {name: part.tokens(new) for name, part in counts.items()}
     own = most_frequent_in(added, frequencies, {name: part.totals.bytes for name, part in counts.items()})
     return {name: TargetResult(evaluation["new", name].gain, own[name]) for name in counts}

@@ -52,11 +52,12 @@ def write_result(job: Prepared, texts: Texts, result: Adaptation) -> Adaptation:
         with stage("transplanting the checkpoint"):
             done = model.write(job.out, force=options.force, others=files, request=result.request)
         return _with_serving(job, replace(result, transplant=done))
+    written = folder_files(result.tokenizer)
     write_folder(
-        folder_files(result.tokenizer) | files,
+        written | files,
         job.out,
         replaceable=replaceable(job.out, weighted=False) if options.force else None,
-        check=lambda folder: _require_written(folder, folder_files(result.tokenizer)),
+        check=lambda folder: _require_written(folder, written),
     )
     return _with_serving(job, result)
 

@@ -6,6 +6,7 @@ from unicodedata import category
 
 from tokengraft import _core
 from tokengraft.counts.scripts import NO_SCRIPT
+from tokengraft.tokenizer.kind import token_bytes
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 EXAMPLES = 6
@@ -42,8 +43,8 @@ class RemovedTokens(NamedTuple):
 
 def removed_summary(base: Tokenizer, removed: Iterable[int]) -> RemovedTokens:
     """A summary of removed tokens, given their ids, rare ones first, as a `PruneOrder` has them."""
-    data, added = {token.id: token.bytes for token in base.tokens}, {token.id for token in base.added}
-    ids = [*removed][::-1]
+    ids, added = [*removed][::-1], {token.id for token in base.added}
+    data = {token_id: token_bytes(base.strings[token_id], base.kind) for token_id in ids}
     texts = [_text(data[token_id]) for token_id in ids]
     examples = [data[token_id].decode(errors="backslashreplace") for token_id in ids]
     kinds = ["reserved" if i in added else _kind(text) for i, text in zip(ids, texts, strict=True)]

@@ -84,7 +84,7 @@ class TokenizerContent:
 
     def __len__(self) -> int:
         """The number of tokens, added ones included. An embedding needs ``n_rows``, which counts holes too."""
-        return len(self.core_vocabulary) + len(self.unlisted())
+        return len(self.core_vocabulary) + len(self.unlisted)
 
     def __getstate__(self) -> dict[str, Any]:
         return {each.name: getattr(self, each.name) for each in fields(self) if each.init}  # nothing computed
@@ -151,13 +151,14 @@ class TokenizerContent:
     @cached_property
     def ids(self) -> Mapping[str, int]:
         """The id of every token, added ones included."""
-        return FrozenDict({**self.vocab, **{token.content: token.id for token in self.added}})
+        return FrozenDict({**self.vocab, **{t: i for i, t in self.unlisted}}) if self.unlisted else self.vocab
 
     @cached_property
     def strings(self) -> Mapping[int, str]:
         """The string of every token by its id, added tokens included: the inverse of ``ids``."""
         return FrozenDict({token_id: string for string, token_id in self.ids.items()})
 
+    @cached_property
     def unlisted(self) -> list[tuple[int, str]]:
         """Id and text of the added tokens that are not in the vocabulary."""
         core = self.core_vocabulary

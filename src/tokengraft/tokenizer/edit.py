@@ -83,16 +83,18 @@ def remove_tokens(tokenizer: Tokenizer, tokens: Collection[str]) -> Tokenizer:
         raise InvalidTokenizerError(
             f"the tokenizer has no token {unknown[0]!r}", hint="apply an order to the tokenizer it was made for"
         )
-    kept = {string: token_id for string, token_id in ids.items() if string not in gone}
+    kept = dict(ids)
+    for string in gone:
+        del kept[string]
     if tokenizer.algorithm == "BPE":
-        return tokenizer.edited(kept)
+        return tokenizer.edited(kept, learned=())
     renumbered = tokenizer.edited({string: i for i, string in enumerate(sorted(kept, key=kept.__getitem__))})
     return replace(renumbered, unpruned=tokenizer.unpruned or tokenizer)
 
 
 def require_room(tokenizer: Tokenizer, n: int, *, removed: int = 0) -> None:
     """Refuses a tokenizer that cannot have n new tokens after so many are removed, before any are learned."""
-    apart = [content for _, content in tokenizer.unlisted()]
+    apart = [content for _, content in tokenizer.unlisted]
     removed += len(tokenizer.unpruned) - len(tokenizer) if tokenizer.unpruned else 0
     if tokenizer.algorithm != "BPE" and apart and n not in (0, removed):
         raise UnsupportedTokenizerError(

@@ -31,14 +31,12 @@ VOCAB_TXT = "vocab.txt"
 class Change:
     """The tokens of a tokenizer after a change, and how they differ from those before."""
 
+    before: Mapping[str, int]
+    """All tokens before the change, with their ids."""
     ids: Mapping[str, int]
-    """All tokens after the change, with their ids."""
+    """All tokens after it."""
     new: Mapping[str, int]
     """New tokens, in the order they were learned. Added tokens are not learned."""
-    moved: Mapping[int, int]
-    """Kept tokens: the id before, and the id after."""
-    gone: Mapping[str, int]
-    """Removed tokens, with the ids they had."""
     specials: Mapping[int, tuple[str, bool]]
     """Added tokens by their new id: the text, and whether the token is special."""
     scores: Mapping[str, float]
@@ -47,6 +45,17 @@ class Change:
     """New added tokens by ascending id, with their flags."""
     roles: Mapping[str, str] = field(default_factory=dict)
     """Settings such as `eos_token` that name another token now."""
+
+    @cached_property
+    def moved(self) -> Mapping[int, int]:
+        """Kept tokens: the id before, and the id after."""
+        return {token_id: self.ids[string] for string, token_id in self.before.items() if string in self.ids}
+
+    @cached_property
+    def gone(self) -> Mapping[str, int]:
+        """Removed tokens, with the ids they had."""
+        gone = self.before.keys() - self.ids.keys()
+        return {string: token_id for string, token_id in self.before.items() if string in gone} if gone else {}
 
     @property
     def replaced(self) -> dict[str, str]:
@@ -79,13 +88,11 @@ class Change:
         added = [token for token in added if token.content in after]
         given = {t.content: t for t in sorted(added, key=lambda t: after[t.content]) if t.content not in before}
         if learned is None:
-            new = (token for token in after if token not in before and token not in given)
-            learned = sorted(new, key=after.__getitem__)
+            learned = sorted(after.keys() - before.keys() - given.keys(), key=after.__getitem__)
         return cls(
+            before=before,
             ids=after,
             new={token: after[token] for token in learned},
-            moved={token_id: after[string] for string, token_id in before.items() if string in after},
-            gone={string: token_id for string, token_id in before.items() if string not in after},
             specials={after[t.content]: (t.content, t.special) for t in added},
             scores=scores or {},
             given={content: {flag: getattr(token, flag) for flag in FLAGS} for content, token in given.items()},

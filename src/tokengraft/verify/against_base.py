@@ -17,9 +17,8 @@ PRESERVED = "preserved text"
 
 def added_reachable(tokenizer: Tokenizer, base: Tokenizer) -> Finding:
     """Whether merges can produce every new token."""
-    new = {string: i for string, i in tokenizer.ids.items() if string not in base.ids}
-    failing = set(tokenizer.structure.unreachable)
-    wrong = [string for string, i in new.items() if i in failing]
+    new = tokenizer.ids.keys() - base.ids.keys()
+    wrong = [string for string in map(tokenizer.strings.__getitem__, tokenizer.unreachable) if string in new]
     return finding("added tokens reachable", wrong, f"all of {len(new):,} new tokens", "{n} new tokens are unreachable")
 
 
@@ -105,9 +104,9 @@ def _applied(tokenizer: Tokenizer) -> dict[str, Pair]:
     """The tokens that merges make, each with its merge, in the order of the merges."""
     import numpy as np
 
-    strings = tokenizer.strings
-    applied = np.frombuffer(tokenizer.core_model.applied(), "<u4").reshape(-1, 3).tolist()
-    return {strings[product]: (strings[left], strings[right]) for product, left, right in applied}
+    applied = np.frombuffer(tokenizer.core_model.applied(), "<u4").reshape(-1, 3)
+    product, left, right = (map(tokenizer.strings.__getitem__, column.tolist()) for column in applied.T)
+    return dict(zip(product, zip(left, right, strict=True), strict=True))
 
 
 def merges(tokenizer: Tokenizer, base: Tokenizer, found: Learned) -> Finding:
@@ -118,21 +117,24 @@ def merges(tokenizer: Tokenizer, base: Tokenizer, found: Learned) -> Finding:
     """
     new, removed = len(tokenizer.ids.keys() - base.ids.keys()), len(base.ids.keys() - tokenizer.ids.keys())
     added = {token.content for token in tokenizer.added}
-    lost = [s for s in found.before if s in tokenizer.ids and s not in found.after and s not in added]
+    gone, made = found.before.keys() - found.after.keys() - added, found.after.keys() - found.before.keys()
+    lost = [string for string in found.before if string in gone and string in tokenizer.ids]
     wrong = [f"{found.before[string]} no longer makes {string!r}" for string in lost]
     if not new or not removed or len(found.again) > new + removed:
         wrong += _moved(found)
     more, fewer, moved = _listed(tokenizer, base, {*found.again})
     notes = [f"{string!r} was removed and learned again" for string in found.again]
-    for string in (string for string in found.after if string in base.ids and string not in found.before):
+    for string in (string for string in found.after if string in made and string in base.ids):
         pair = found.after[string]
         explained = pair not in moved and bool(found.tokens or (removed and pair not in more))
         (notes if explained else wrong).append(f"{pair} makes {string!r}, which no merge of the base makes")
     if wrong:
         return finding("merges", wrong, "", "{n} are missing, new or out of order")
-    applied = {*found.after.values(), *found.before.values()}
     for pairs, how in ((more, "is new"), (fewer, "is gone"), (moved, "was moved")):
-        notes += [f"{pair}, which never applies, {how}" for pair in pairs if pair not in applied]
+        never = (
+            pair for pair in pairs if pair not in [each.get("".join(pair)) for each in (found.after, found.before)]
+        )
+        notes += [f"{pair}, which never applies, {how}" for pair in never]
     if notes:
         return note("merges", f"{len(notes):,} differences that an edit explains", notes)
     return Finding("merges", "pass", "unchanged, with learned merges after them")
@@ -171,10 +173,12 @@ def _listed(tokenizer: Tokenizer, base: Tokenizer, again: set[str]) -> tuple[set
 
 def kept_ids(tokenizer: Tokenizer, base: Tokenizer, found: Learned) -> Finding:
     """Whether kept tokens have the same ids. A token that was removed and learned again may have any id."""
-    shared = {string: i for string, i in tokenizer.ids.items() if string in base.ids}
-    if all(base.ids[string] == i for string, i in shared.items()):
-        return Finding("kept ids", "pass", f"{len(shared):,} kept tokens have the same ids")
-    both, again = sorted((base.ids[s], i, s) for s, i in shared.items()), _with_new_ids(tokenizer, base, found)
+    was = zip(map(base.ids.get, tokenizer.ids), tokenizer.ids.items(), strict=True)
+    both = [(before, after, string) for before, (string, after) in was if before is not None]
+    if all(before == after for before, after, _ in both):
+        return Finding("kept ids", "pass", f"{len(both):,} kept tokens have the same ids")
+    again = _with_new_ids(tokenizer, base, found)
+    both.sort()
     kept = [(before, after) for before, after, string in both if string not in again]
     moved = [f"{before} → {after}" for before, after in kept if before != after]
     if not moved:

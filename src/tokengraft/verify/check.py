@@ -38,9 +38,7 @@ from tokengraft.verify.transformers_loader import transformers_started
 def holes(tokenizer: Tokenizer) -> Finding:
     """Ids below the highest that no token has."""
     # As ranges of ids: a file of a few kilobytes may leave four billion ids without a token.
-    added = [token.id for token in tokenizer.added]
-    runs, *_ = tokenizer.core_model.summary(added, examples=0)
-    holes = [run for run in id_layout(runs) if run.use == "unused"]
+    holes = [run for run in id_layout(tokenizer.summary[0]) if run.use == "unused"]
     if not holes:
         return Finding("holes", "pass", "every id below the highest has a token")
     shown = [f"{run.first}" if run.first == run.last else f"{run.first} to {run.last}" for run in holes]
@@ -78,7 +76,7 @@ def round_trip(tokenizer: Tokenizer, base: Tokenizer | None) -> Finding:
         detail = f"{len(texts) - len(changed):,} of {len(texts):,} sample texts decode to themselves"
         return note("round trip", detail, [*map(repr, changed)]) if changed else Finding("round trip", "pass", detail)
     before = zip(changed, _spelled(base, changed), strict=True)
-    lost = {*lost_characters(base, {base.ids[token] for token in base.ids if token not in tokenizer.ids})}
+    lost = {*lost_characters(base, {base.ids[token] for token in base.ids.keys() - tokenizer.ids.keys()})}
     damaged = [text for text, was in before if _same_text(was, text)]
     wrong = [f"{text!r} decodes to {spelled[text]!r}" for text in damaged if lost.isdisjoint(text)]
     fine = "sample texts decode as with the base"
@@ -109,11 +107,11 @@ def _same_text(spelled: bytes, text: str) -> bool:
 
 def reachable(tokenizer: Tokenizer, base: Tokenizer | None) -> Finding:
     """Tokens that merges cannot produce; with a base, only kept tokens that the base can produce."""
-    failing = [tokenizer.strings[i] for i in tokenizer.structure.unreachable]
+    failing = [tokenizer.strings[i] for i in tokenizer.unreachable]
     if base is None:
         detail = f"{len(failing):,} tokens are unreachable" + " by merges" * (tokenizer.algorithm == "BPE")
         return note("reachable", detail, failing) if failing else Finding("reachable", "pass", detail)
-    unreachable = set(base.structure.unreachable)
+    unreachable = set(base.unreachable)
     wrong = [string for string in failing if string in base.ids and base.ids[string] not in unreachable]
     fine = "all tokens reachable in the base are reachable"
     return finding("kept tokens reachable", wrong, fine, "{n} kept tokens became unreachable")

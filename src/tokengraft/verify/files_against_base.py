@@ -132,7 +132,7 @@ def _pipeline(tokenizer: Tokenizer, base: Tokenizer, again: Collection[str]) -> 
     # Both split text by the matches of one pattern, which is known to match all text.
     patterns = {split_pattern(one) for one in (tokenizer, base) if one.kind == "byte-level"}
     same = {"pre_tokenizer"} if len(patterns) == 1 and patterns <= {*PATTERNS.values()} else set()
-    same |= set() if tokenizer.structure.unreachable else {"model.ignore_merges"}  # then it skips nothing
+    same |= set() if tokenizer.unreachable else {"model.ignore_merges"}  # then it skips nothing
     if tokenizer.main != base.main and _same_pretokens(tokenizer, base):
         same |= {*before, *after}  # formats write the same pipeline differently
     for name, (old, new) in _changed(before, after).items():
