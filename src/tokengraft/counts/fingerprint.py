@@ -100,7 +100,7 @@ def piece_rules(tokenizer: Tokenizer) -> PieceRules:
 
 def cutter(tokenizer: Tokenizer, rules: PieceRules) -> _core.Cutter:
     """Finds places to cut text that no token of this vocabulary, and no token that the rules allow, spans."""
-    made = tokenizer.cutters
+    made = tokenizer.core_cutters
     if rules not in made:
         made[rules] = _core.Cutter(tokenizer.core_model, rules, [token.content for token in tokenizer.added])
     return made[rules]

@@ -129,7 +129,7 @@ class Tokenizer(TokenizerContent):
         return _core.Pipeline(self.skeleton)
 
     @cached_property
-    def cutters(self) -> dict[PieceRules, _core.Cutter]:
+    def core_cutters(self) -> dict[PieceRules, _core.Cutter]:
         """What `counts.fingerprint.cutter` made, by rules. Counting, learning and every check of counts need it."""
         return {}
 
@@ -145,14 +145,14 @@ class Tokenizer(TokenizerContent):
         )
 
     @cached_property
-    def summary(self) -> tuple[list[tuple[int, int, bool]], tuple[int, int, int, int], list[int], list[int]]:
+    def core_summary(self) -> tuple[list[tuple[int, int, bool]], tuple[int, int, int, int], list[int], list[int]]:
         """Numbers and runs of ids in the core, without examples."""
         return self.core_model.summary([token.id for token in self.added], examples=0)
 
     @property
     def unreachable(self) -> Sequence[int]:
         """As in ``structure``, whose other parts take 40 MB for a vocabulary of 262,144 tokens."""
-        return self.structure.unreachable if "structure" in self.__dict__ else self.summary[2]
+        return self.core_summary[2]
 
     @cached_property
     def content_hash(self) -> str:
