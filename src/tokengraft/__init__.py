@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from tokengraft.learn.special import add_special
     from tokengraft.learn.words import include
     from tokengraft.measure.compare import compare
-    from tokengraft.measure.evaluate import Evaluation, evaluate
+    from tokengraft.measure.evaluate import evaluate
+    from tokengraft.measure.scores import Evaluation
     from tokengraft.page.report import report
     from tokengraft.pipeline.adapt import adapt
     from tokengraft.pipeline.draft import draft
@@ -110,7 +111,7 @@ _MODULE_OF = {
     "add_special": "learn.special",
     "include": "learn.words",
     "compare": "measure.compare",
-    "Evaluation": "measure.evaluate",
+    "Evaluation": "measure.scores",
     "evaluate": "measure.evaluate",
     "report": "page.report",
     "adapt": "pipeline.adapt",

@@ -11,7 +11,7 @@ from tokengraft.representation import aligned
 if TYPE_CHECKING:
     import argparse
 
-    from tokengraft.measure.evaluate import Evaluation
+    from tokengraft.measure.scores import Evaluation
 
 NARROW_TEXT = 10
 """The width to which a column of text is folded at most."""
@@ -83,7 +83,7 @@ def print_columns(heads: list[str], rows: list[list[str]]) -> None:
 
 def print_scores(evaluation: "Evaluation", *, wide: bool) -> None:
     """Prints the table of an evaluation. Below the short one, a line says what its columns mean."""
-    from tokengraft.measure.evaluate import LEGEND
+    from tokengraft.measure.scores import LEGEND
 
     heads, rows = evaluation.table(wide=wide)
     print_columns(heads, rows)

@@ -21,7 +21,8 @@ from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import require
 from tokengraft.formats import load
 from tokengraft.measure.compare import Comparison, Document, compare
-from tokengraft.measure.evaluate import Evaluation, evaluate
+from tokengraft.measure.evaluate import evaluate
+from tokengraft.measure.scores import Evaluation
 from tokengraft.measure.segments import open_text
 from tokengraft.options.texts import texts_by_name
 from tokengraft.options.values import named

@@ -21,7 +21,7 @@ from tokengraft.cli.options import (
 from tokengraft.corpus.files import input_without_credentials
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.formats import load
-from tokengraft.measure.evaluate import Evaluation
+from tokengraft.measure.scores import Evaluation
 from tokengraft.measure.segments import Text
 from tokengraft.options.texts import texts_by_name
 from tokengraft.output.atomic import require_distinct, require_new

@@ -11,7 +11,8 @@ from tokengraft.corpus.options import ReadOptions
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import require_type
 from tokengraft.formats.sources import load
-from tokengraft.measure.evaluate import Evaluation, evaluate
+from tokengraft.measure.evaluate import evaluate
+from tokengraft.measure.scores import Evaluation
 from tokengraft.measure.segments import Text, open_text
 from tokengraft.output.atomic import new_file, require_new
 from tokengraft.page.content import BASE, NEW, Content, ReportText

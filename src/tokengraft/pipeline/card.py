@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Iterator
 
 from tokengraft.checkpoint.model_card import CardFacts, code, made_by, model_card, public_command, table
-from tokengraft.measure.evaluate import LEGEND
+from tokengraft.measure.scores import LEGEND
 from tokengraft.page.content import BASE
 from tokengraft.pipeline.options import Role
 from tokengraft.pipeline.request import Request

@@ -21,7 +21,7 @@ from tokengraft.corpus.open import Corpus, open_corpus, paths_of
 from tokengraft.corpus.options import ReadOptions
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import OptionError
-from tokengraft.measure.evaluate import Evaluation
+from tokengraft.measure.scores import Evaluation
 from tokengraft.options.option import Option
 from tokengraft.options.table import options_of
 from tokengraft.pipeline.options import AdaptOptions, Target

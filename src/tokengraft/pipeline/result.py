@@ -9,9 +9,9 @@ from tokengraft.checkpoint.result import Transplant
 from tokengraft.learn.extension import Extension
 from tokengraft.learn.preserve import PreserveCost
 from tokengraft.measure.choose_size import SizeChoice
-from tokengraft.measure.evaluate import Evaluation
 from tokengraft.measure.prune_curve import PrunePoint
 from tokengraft.measure.sample_texts import SampleChange
+from tokengraft.measure.scores import Evaluation
 from tokengraft.pipeline.options import Role
 from tokengraft.pipeline.request import shown_name
 from tokengraft.pruning.coverage import coverage_reason

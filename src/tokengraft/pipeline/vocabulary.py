@@ -15,9 +15,10 @@ from tokengraft.learn.extension import Extension
 from tokengraft.learn.preserve import Preserved, cost_of, is_restricted, lost_gain, trained_freely
 from tokengraft.learn.words import include_words
 from tokengraft.measure.choose_size import SizeChoice, choose_size, rare_warning
-from tokengraft.measure.evaluate import Evaluation, evaluate
+from tokengraft.measure.evaluate import evaluate
 from tokengraft.measure.prune_curve import PrunePoint, prune_curve
 from tokengraft.measure.sample_texts import ADDED, REMOVED, sample_changes, sample_warnings
+from tokengraft.measure.scores import Evaluation
 from tokengraft.measure.segments import Text
 from tokengraft.measure.sizes import expected, least_support, most_frequent_in, text_ratio
 from tokengraft.options.values import ALL, AUTO
