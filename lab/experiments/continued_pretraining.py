@@ -38,7 +38,8 @@ TASKS = ("continuation", "to", "from")
 
 def measure(setup: Setup, cell: Cell) -> list[Row]:
     """The rows of one run; the part of the cell is arm, recipe, rate and seed: `adapted-rows-0.0017-s0`."""
-    from lab.experiments.training.train import Data, Run, train
+    from lab.experiments.training.text import Data, Run
+    from lab.experiments.training.train import train
 
     arm, recipe, rate, seed = cell.part.split("-")
     (size,) = setup.sizes

@@ -36,7 +36,8 @@ COLUMNS = {"before": "before training", "probe": "after 50 steps", "held_out": "
 
 def measure(setup: Setup, cell: Cell) -> Iterator[Row]:
     """One row; the part of the cell is the initialiser."""
-    from lab.experiments.training.train import Data, Run, train
+    from lab.experiments.training.text import Data, Run
+    from lab.experiments.training.train import train
 
     (size,) = setup.sizes
     models, folder = models_of(setup.model_folder), data_folder(setup, cell.language)
