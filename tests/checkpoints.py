@@ -138,3 +138,16 @@ def tables(folder):
             data = np.frombuffer(raw[info.start : info.start + info.size], np.uint8)
             found[name] = widen(data.reshape(info.shape[0], -1), info.dtype)
     return found
+
+
+def chosen(**values):
+    """Arguments of `adapt`: sizes, and `AdaptOptions` of all others, without a report if none is asked for."""
+    sizes = {name: values.pop(name) for name in ("add", "remove", "swap") if name in values}
+    return {**sizes, "options": tg.AdaptOptions(**{"report": False} | values)}
+
+
+def adapted(texts, source="model", out="out", *, target="et.txt", start=tg.adapt, **values):
+    """An adaptation of a folder to a text beside it."""
+    places = {"target": texts / target} if isinstance(target, str) else {"target": target}
+    places |= {"keep": values.pop("keep")} if "keep" in values else {}
+    return start(texts / source, **places, out=texts / out, **chosen(**values))
