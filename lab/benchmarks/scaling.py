@@ -6,7 +6,7 @@ from typing import Any
 from lab.benchmarks.measure import in_python, in_turn, script, words
 from lab.benchmarks.rows import LEARN, Setup
 
-SIZES = (10_000_000, 30_000_000, 100_000_000, 300_000_000, 1_000_000_000)
+SIZES = (10_000_000, 30_000_000, 100_000_000, 300_000_000, 1_000_000_000, 3_000_000_000)
 DISTINCT = """
 import tokengraft as tg
 print(json.dumps(len(tg.PretokenCounts.load(arguments[0]))))
