@@ -10,6 +10,7 @@ SERIES = {
     "learn": "learning alone",
     "extend": "`tokengraft extend`",
 }
+PEAKS = ("count", "extend")
 
 
 def markdown(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
@@ -29,11 +30,13 @@ def table(found: Mapping[str, Any]) -> str:
 def scaling_table(found: Mapping[str, Any]) -> str:
     """The table of `scaling`, with the exponents as its last row."""
     rows = [
-        [_bytes(row["bytes"]), f"{row['distinct']:,}", *(_seconds(row, name) for name in SERIES)]
+        [_bytes(row["bytes"]), f"{row['distinct']:,}", *(_seconds(row, name) for name in SERIES),
+         *(_bytes(row[name]["peak"]) for name in PEAKS)]
         for row in found["rows"]
-    ]
-    powers = [power_text(found["exponents"][name]) for name in ("distinct", *SERIES)]
+    ]  # fmt: skip
+    powers = [*(power_text(found["exponents"][name]) for name in ("distinct", *SERIES)), *("" for _ in PEAKS)]
     heads = ["text", "distinct pretokens", *(f"{name}, s" for name in SERIES.values())]
+    heads += [f"{SERIES[name]}, peak memory" for name in PEAKS]
     return markdown(heads, [*rows, ["exponent", *powers]])
 
 
