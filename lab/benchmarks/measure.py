@@ -56,8 +56,10 @@ def command(*arguments: object, environment: Mapping[str, str] | None = None) ->
 def tokengraft(*arguments: object, without: str | None = None) -> Run:
     """Runs a tokengraft command. ``without`` names a package that it must not find."""
     # A module that is set to None cannot be imported.
-    hide = f"import sys; sys.modules[{without!r}] = None; " if without else ""
-    return command(sys.executable, "-c", f"{hide}from tokengraft.cli.main import main; main()", *arguments)
+    hide = f"sys.modules[{without!r}] = None; " if without else ""
+    return command(
+        sys.executable, "-c", f"import sys; {hide}from tokengraft.cli.main import main; sys.exit(main())", *arguments
+    )
 
 
 def script(name: str, *arguments: object) -> Run:
