@@ -151,7 +151,7 @@ def small(setup: Setup, text: Path, model: Path | None) -> Table:
 
 def adapting(setup: Setup, text: Path, keep: Path) -> Table:
     """The main job and its steps with large vocabularies, beside `extend` of the same text."""
-    rows, out, adapted = list[dict[str, Any]](), setup.scratch / "written", setup.scratch / "adapted"
+    rows, out, adapted = list[dict[str, Any]](), setup.scratch / "written", setup.scratch / "swapped"
     for model in filter(setup.folders.has, ADAPTED):
         folder = setup.folders.folder(model)
         actions: dict[str, tuple[object, ...]] = {
