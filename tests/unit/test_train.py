@@ -254,6 +254,7 @@ def test_the_result_is_the_blend_of_what_was_trained_and_other_commands_agree_on
     assert [*done.shares] == [0, 0.1, 0.2, 0.3, 0.4, 0.5]
     assert done.kept == ("en",)
     assert done.after["et"] < 0.98 * done.before["et"]
+    assert "hashes" not in (place / "second" / "README.md").read_text()  # `adaptation.json` stays in the adapted folder
     files = {path.name for path in (place / "second").iterdir()}
     assert files >= {
         "README.md",

@@ -97,5 +97,5 @@ def warn_of_spelling(tokenizers: Mapping[str, Tokenizer]) -> None:
 def require_report(options: argparse.Namespace, inputs: Iterable[str]) -> None:
     """Refuses a report that cannot be written, before any work is done."""
     if options.report:
-        require_new(options.report, force=False)
+        require_new(options.report, force=None)
         require_distinct(inputs, options.report)

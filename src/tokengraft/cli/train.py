@@ -52,5 +52,5 @@ def _run(options: argparse.Namespace) -> int:
     else:
         print_columns(*done.table())
     print_warnings(done.warnings)
-    say(f"wrote `{options.out}`", options)
+    say(f"wrote `{options.out}`; open `{options.out / 'training.html'}`", options)
     return 0

@@ -36,10 +36,11 @@ _URL = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
 _SPECIAL = {stat.S_IFLNK: "link", stat.S_IFIFO: "pipe", stat.S_IFSOCK: "socket"}
 
 
-def require_new(out: str | os.PathLike[str], *, force: bool, replaceable: Replaceable | None = None) -> None:
+def require_new(out: str | os.PathLike[str], *, force: bool | None, replaceable: Replaceable | None = None) -> None:
     """Refuses an output that cannot be written, before any work is done.
 
-    With ``force`` it may be replaced; a folder only if ``replaceable`` is true for every file in it.
+    With ``force`` it may be replaced; a folder only if ``replaceable`` is true for every file in it. None: it cannot be
+    asked for.
     """
     path = Path(out)
     identity = _identity(path)
@@ -60,9 +61,8 @@ def require_new(out: str | os.PathLike[str], *, force: bool, replaceable: Replac
             hint="choose another name",
         )
     elif not force:
-        raise OutputError(
-            f"`{path}` exists; the output must be new", hint=f"choose another name, or pass {option('force')}"
-        )
+        hint = "choose another name" if force is None else f"choose another name, or pass {option('force')}"
+        raise OutputError(f"`{path}` exists; the output must be new", hint=hint)
     elif replaceable:
         _require_replaceable(path, replaceable)
 

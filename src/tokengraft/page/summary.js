@@ -133,7 +133,7 @@ function showCurve({curve, size, trainingText}) {
   ]));
   const notes = [size ? `Chosen size: ${size}.` : "", "The tokens are learned once; a smaller size is the beginning of the same list."];
   if (isKnown) notes.push(`Rare rows are new tokens that ${trainingText ? "are expected to " : ""}occur fewer than 100 times in ${where}: they are hardly trained.`);
-  notes.push(curve.knee === null ? "There is no knee up to this size: 1,000 more tokens still gain 1 % or more."
+  notes.push(curve.knee === null ? "Up to this size, 1,000 more tokens still gain 1 % or more."
     : `The knee is at ${number(curve.knee)} tokens: from there on, 1,000 more gain less than 1 %${curve.targets.length > 1 ? ", on average over the targets" : ""}.`);
   if (curve.points[0].tokens === 0 && names.some(name => gain(curve.points[0], name) < NO_LOSS)) {
     notes.push(`Removing tokens alone, before any is learned: ${names.map(name => `${name} ${change(gain(curve.points[0], name))}`).join(", ")}.`);

@@ -66,7 +66,7 @@ class Training:
     def table(self) -> tuple[list[str], list[list[str]]]:
         """The column heads and rows of the table: bits per byte before training, and with every share."""
         heads = ["blend", *(f"{name}{' (kept)' if name in self.kept else ''}" for name in self.before)]
-        given = {"before the adaptation": self.unadapted, "before training": self.before}
+        given = {"before the adaptation": self.unadapted, "before training (0 %)": self.before}
         rows = [[label, *(f"{scores[name]:.4f}" for name in self.before)] for label, scores in given.items() if scores]
         for share, scores in self.shares.items():
             chosen = " ← chosen" if share == self.share else ""
@@ -86,9 +86,17 @@ class Training:
         return "\n".join([*aligned(*self.table()), *(f"warning: {warning}" for warning in self.warnings)])
 
 
+def size_text(n_bytes: int) -> str:
+    """A size of text.
+
+    >>> size_text(60_000), size_text(14_020_000)
+    ('60 kB', '14.0 MB')
+    """
+    return f"{n_bytes / 1e6:,.1f} MB" if n_bytes >= 1e6 else f"{n_bytes / 1e3:,.0f} kB"
+
+
 def result_page(name: str, result: Training, curves: str) -> str:
     """The page about a training run, as HTML."""
-    size = f"{result.text_bytes / 1e6:,.1f} MB" if result.text_bytes >= 1e6 else f"{result.text_bytes:,} bytes"
     share = (
         f"{100 * result.share:g} % of the weights before training"
         if result.share
@@ -96,11 +104,11 @@ def result_page(name: str, result: Training, curves: str) -> str:
     )
     before = "Before is the model before its adaptation. " if result.unadapted else ""
     scored = ", ".join(f"{n:,} bytes of {text}" for text, n in result.scored.items())
-    notes = [f"{before}Blended, which is the result, has {share}. Scored: {scored}."]
+    notes = [f"{before}Blended, which is the result, has {share}. Scored: {scored}. The curves are of a part of it."]
     if not result.unadapted:
         notes.append("The model before its adaptation was not found, so it was not scored.")
     facts = {
-        "text": f"{size}, {result.tokens:,} tokens",
+        "text": f"{size_text(result.text_bytes)}, {result.tokens:,} tokens",
         "passes": f"{result.passes:g}",
         "steps": f"{result.steps:,}",
         "learning rate": f"{result.learning_rate:g}",

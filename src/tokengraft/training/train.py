@@ -19,8 +19,8 @@ from typing import Any
 from tokengraft.checkpoint.blend import WeightBlend, copy_others, write_report
 from tokengraft.checkpoint.compare_files import require_torch
 from tokengraft.checkpoint.layout import open_checkpoint, require_no_adapter
-from tokengraft.checkpoint.model_card import base_name, code, made_by, public_command, table, trained_card
-from tokengraft.checkpoint.model_files import CARD, REPORT
+from tokengraft.checkpoint.model_card import base_name, code, public_command, table, trained_card
+from tokengraft.checkpoint.model_files import CARD
 from tokengraft.corpus.open import Corpus, local_files
 from tokengraft.corpus.options import ReadOptions
 from tokengraft.errors import OptionError, OutputError, option, require_type
@@ -29,10 +29,10 @@ from tokengraft.measure.bits import bits, chunk_bytes, chunks, score_models, seq
 from tokengraft.measure.models import LoadedModel, free_memory, hardware, load_model
 from tokengraft.measure.segments import LINES, Text
 from tokengraft.output.atomic import new_folder, require_distinct, require_new
-from tokengraft.progress import Stages, duration, stage, stages
-from tokengraft.training.options import KEPT_LIMIT, SHARES, TrainOptions
+from tokengraft.progress import Stages, stage, stages
+from tokengraft.training.options import KEPT_LIMIT, SHARES, WARN_LIMIT, TrainOptions
 from tokengraft.training.plan import TrainingPlan
-from tokengraft.training.result import Training, result_page
+from tokengraft.training.result import Training, result_page, size_text
 from tokengraft.training.text import training_text
 
 LOG, PLOT, PAGE, WORK = "training_log.json", "training.svg", "training.html", ".work"
@@ -79,7 +79,7 @@ def train(
     """
     require_type("adapted", adapted, str, os.PathLike)
     require_type("options", options, TrainOptions, type(None))
-    require_new(out, force=False)
+    require_new(out, force=None)
     texts = text if isinstance(text, Mapping) else {"text": text}
     kept = keep if isinstance(keep, Mapping) else {} if keep is None else {"keep": keep}
     if both := {*texts} & {*kept}:
@@ -224,19 +224,28 @@ class _Run:
                 f"training needs about {memory / 1e9:.1f} GB of memory, and {free / 1e9:.1f} GB are free; use a larger "
                 "machine, or LoRA (see the guide)"
             )
+        if not self.plan.text.kept:
+            warnings.append(
+                f"there is no kept text ({option('keep')}): other languages get worse, and the weights are not blended"
+            )
         every = max(1, min(steps.n, round(SAVE_SECONDS / max(seconds / steps.n, 1e-3))))
         if "save_steps" not in self.plan.options.trainer:  # the same in all processes, which save together
             args.save_steps = _of_first_process(every, self.plan.world)
+        self.shown.start("training", "tokens")
         self.shown.note(
-            f"{n_bytes / 1e6:,.2f} MB of text, {len(ids):,} tokens, {self.plan.passes:g} passes; {steps.n:,} steps of "
-            f"{steps.per_step} × {steps.length} tokens at a rate of {self.plan.learning_rate:g}; about "
-            f"{memory / 1e9:.1f} GB of memory and {duration(seconds)}"
+            f"{size_text(n_bytes)} to read in {self.plan.passes:g} passes, kept text included: {len(ids):,} tokens, "
+            f"{steps.n:,} steps of {steps.per_step} × {steps.length} at a rate of {self.plan.learning_rate:g}"
         )
+        self.shown.note(
+            f"about {memory / 1e9:.1f} GB of memory and {_time_text(seconds)}, without scoring and blending"
+        )
+        if not self.plan.recipe.new_ids:
+            self.shown.note("the model has no new tokens: it is trained as it is")
         for warning in warnings:
             self.shown.note(f"warning: {warning}")
         from tokengraft.training.trainer import trained
 
-        history = trained(self.plan, loaded, args, self.shown, warnings)
+        history = trained(self.plan, loaded, args, self.shown)
         if args.process_index == 0:
             partial = done.with_suffix(".partial")
             partial.write_text(json.dumps({"history": history, "before": before, "warnings": warnings}))
@@ -269,7 +278,6 @@ class _Run:
         wanted: tuple[float, ...] = SHARES if chosen == "auto" else (0.0, float(chosen))
         if chosen == "auto" and not self.plan.text.kept:
             chosen, wanted = 0.0, (0.0,)
-            warnings.append("there is no kept text (--keep), so the weights were not blended")
         texts = {name: Text(name, parts) for name, parts in self.plan.scored.items()}
         models = [model for model in (self.plan.source,) if model]
         if models:
@@ -294,6 +302,12 @@ class _Run:
                     f"kept text is more than {KEPT_LIMIT:.0%} worse than before training with every share; a lower "
                     "--learning-rate, a larger --kept-share or fewer --passes forget less"
                 )
+        changes = {name: shares[float(chosen)][name] / before[name] - 1 for name in sorted(self.plan.text.kept)}
+        warnings += [
+            f"kept text `{name}` is {change:.1%} worse in the result than before training: do not use it as it is"
+            for name, change in changes.items()
+            if change > WARN_LIMIT
+        ]
         scored = {name: sum(len(text.encode()) for text in parts) for name, parts in self.plan.scored.items()}
         result = Training(
             passes=self.plan.passes,
@@ -333,11 +347,12 @@ class _Run:
         section = "\n\n".join(
             [
                 "## Training",
-                f"Trained on {result.text_bytes / 1e6:,.1f} MB of text ({result.tokens:,} tokens, {result.passes:g} "
-                f"passes), {share:.0%} of it kept text. Bits per byte of held-out text, less is better "
-                f"([page]({PAGE}), [curves]({PLOT}), [log]({LOG})):",
+                f"Trained on {size_text(result.text_bytes)} of text ({result.tokens:,} tokens, {result.passes:g} "
+                f"passes), {share:.0%} of it kept text. Bits per byte of held-out text, less is better, by the share "
+                f"of the weights before training, with the change against them ([page]({PAGE}), [curves]({PLOT}), "
+                f"[log]({LOG})):",
                 table([*heads], [[code(row[0]), *row[1:]] for row in rows]),
-                made_by(public_command([*words, "--out", "trained"]), REPORT),
+                f"{public_command([*words, '--out', 'trained'])}\n\n{code(LOG)} has the settings.",
             ]
         )
         state = (
@@ -353,6 +368,7 @@ class _Run:
             (partial / PLOT).write_text(curves, encoding="utf-8")
             (partial / PAGE).write_text(result_page(base_name(self.plan.folder), result, curves), encoding="utf-8")
             card = trained_card([self.plan.folder], state, section)
+            card = card.replace(b" `adaptation.json` has the inputs with their hashes.", b"")  # it is not copied
             card = card.replace(b"and the model itself (bits per byte, downstream tasks)", b"and downstream tasks")
             (partial / CARD).write_bytes(card)
             write_report(partial, "train", options, {"adapted": self.plan.folder}, result.as_dict())
@@ -378,6 +394,15 @@ def _free_memory(loaded: LoadedModel) -> int:
         lines = Path("/proc/meminfo").read_text().splitlines()
         return 1024 * int(next(line for line in lines if line.startswith("MemAvailable")).split()[1])
     return loaded.hardware.memory
+
+
+def _time_text(seconds: float) -> str:
+    """A time to plan with.
+
+    >>> _time_text(42), _time_text(540), _time_text(35_000)
+    ('1 min', '9 min', '9.7 h')
+    """
+    return f"{seconds / 3600:.1f} h" if seconds >= 3600 else f"{max(1, round(seconds / 60))} min"
 
 
 def chosen_share(

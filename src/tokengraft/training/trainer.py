@@ -55,9 +55,7 @@ class _Progress(TrainerCallback):  # type: ignore[misc]
         self.shown.update(f"step {state.global_step:,}/{state.max_steps:,}", self.tokens, self.total)
 
 
-def trained(
-    plan: TrainingPlan, loaded: LoadedModel, args: Any, shown: Stages, warnings: list[str]
-) -> list[dict[str, Any]]:
+def trained(plan: TrainingPlan, loaded: LoadedModel, args: Any, shown: Stages) -> list[dict[str, Any]]:
     """Trains the model, saves its weights as 32-bit floats in the work folder, and returns the log."""
     steps, (ids, n_bytes) = plan.steps, plan.ids
     loaded.model.config.use_cache = False
@@ -70,18 +68,17 @@ def trained(
     )
     trainer.remove_callback(PrinterCallback)
 
-    def warn(text: str) -> None:
-        warnings.append(text)
-        shown.note(f"warning: {text}")
-
     most = int(max(CURVE_BYTES, CURVE_SHARE * n_bytes / max(1, len(plan.scored))))
     texts = {name: sample(documents, most) for name, documents in plan.scored.items()}
     points = 10 if n_bytes >= 1_000_000 else 5
-    scoring = HeldOutBits(trainer, plan.folder, texts, kept=plan.text.kept, points=points, show=shown.note, warn=warn)
+    scoring = HeldOutBits(
+        trainer, plan.folder, texts, kept=plan.text.kept, points=points, show=shown.note, warn=shown.note
+    )
     trainer.add_callback(scoring)
     tokens = steps.batch * steps.length * plan.world
     trainer.add_callback(_Progress(shown, tokens, steps.n * steps.per_step * steps.length))
-    shown.start("training", "tokens")
+    size = max((sum(len(text.encode()) for text in some) for some in texts.values()), default=0)
+    shown.note(f"while it trains, {size:,} bytes of each held-out text are scored at most")
     last = last_checkpoint(Path(args.output_dir))
     if last:
         step = int(last.name.rpartition("-")[2])
