@@ -71,9 +71,11 @@ def trained(plan: TrainingPlan, loaded: LoadedModel, args: Any, shown: Stages) -
     most = int(max(CURVE_BYTES, CURVE_SHARE * n_bytes / max(1, len(plan.scored))))
     texts = {name: sample(documents, most) for name, documents in plan.scored.items()}
     points = 10 if n_bytes >= 1_000_000 else 5
-    scoring = HeldOutBits(
-        trainer, plan.folder, texts, kept=plan.text.kept, points=points, show=shown.note, warn=shown.note
-    )
+
+    def warn(text: str) -> None:
+        shown.note(f"warning: {text}")
+
+    scoring = HeldOutBits(trainer, plan.folder, texts, kept=plan.text.kept, points=points, show=shown.note, warn=warn)
     trainer.add_callback(scoring)
     tokens = steps.batch * steps.length * plan.world
     trainer.add_callback(_Progress(shown, tokens, steps.n * steps.per_step * steps.length))
