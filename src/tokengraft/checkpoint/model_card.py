@@ -133,6 +133,15 @@ def base_name(source: str | os.PathLike[str]) -> str:
     return (whole.parent if whole.is_file() else whole).name
 
 
+def size_text(n_bytes: int) -> str:
+    """A size of text.
+
+    >>> size_text(60_000), size_text(14_020_000)
+    ('60,000 bytes', '14.0 MB')
+    """
+    return f"{n_bytes / 1e6:,.1f} MB" if n_bytes >= 1e6 else f"{n_bytes:,} bytes"
+
+
 def public_command(words: Iterable[str]) -> str:
     """A command as a block of Markdown. Of paths outside the current folder, only the last part is shown.
 

@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Iterator
 
-from tokengraft.checkpoint.model_card import CardFacts, code, made_by, model_card, public_command, table
+from tokengraft.checkpoint.model_card import CardFacts, code, made_by, model_card, public_command, size_text, table
 from tokengraft.measure.scores import LEGEND
 from tokengraft.page.content import BASE
 from tokengraft.pipeline.options import Role
@@ -30,7 +30,7 @@ def adaptation_card(job: Request, texts: Texts, result: Adaptation) -> bytes:
 def _methods(job: Request, texts: Texts, result: Adaptation) -> Iterator[tuple[str, str]]:
     def sizes(role: Role) -> str:
         parts = {name: part.counts.totals.bytes for name, part in texts.parts.items() if job.role(name) == role}
-        return ", ".join(f"{code(name)} ({_size(n)})" for name, n in parts.items())
+        return ", ".join(f"{code(name)} ({size_text(n)})" for name, n in parts.items())
 
     if result.extension:
         yield "learned", f"by continued training, from {sizes('target') or 'a list of words'}"
@@ -46,7 +46,7 @@ def _measured(result: Adaptation) -> Iterator[str]:
         yield "Nothing: no text was given."
         return
     heads, rows = scores.table(wide=False)
-    sizes = [_size(scores[BASE, row[0]].bytes) for row in rows]
+    sizes = [size_text(scores[BASE, row[0]].bytes) for row in rows]
     yield table([*heads, "measured"], [[code(row[0]), *row[1:], size] for row, size in zip(rows, sizes, strict=True)])
     yield "; ".join(f"{head}: {LEGEND[head]}" for head in heads if head in LEGEND) + "."
     which = "Texts without (test) are" if result.test else "The texts are"
@@ -54,7 +54,3 @@ def _measured(result: Adaptation) -> Iterator[str]:
     more = "" if result.test else "text of another source, "
     model = ", and the model itself (bits per byte, downstream tasks)" if result.transplant else ""
     yield f"Not measured: {more}speed{model}."
-
-
-def _size(n_bytes: int) -> str:
-    return f"{n_bytes / 1e6:,.1f} MB" if n_bytes >= 1e6 else f"{n_bytes:,} bytes"

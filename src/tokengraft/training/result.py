@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tokengraft.checkpoint.model_card import size_text
 from tokengraft.page.training import Stage, TrainingContent, training_page
 from tokengraft.representation import Table, aligned, sentences, shown
 
@@ -84,15 +85,6 @@ class Training:
 
     def __str__(self) -> str:
         return "\n".join([*aligned(*self.table()), *(f"warning: {warning}" for warning in self.warnings)])
-
-
-def size_text(n_bytes: int) -> str:
-    """A size of text.
-
-    >>> size_text(60_000), size_text(14_020_000)
-    ('60 kB', '14.0 MB')
-    """
-    return f"{n_bytes / 1e6:,.1f} MB" if n_bytes >= 1e6 else f"{n_bytes / 1e3:,.0f} kB"
 
 
 def result_page(name: str, result: Training, curves: str) -> str:

@@ -19,7 +19,7 @@ from typing import Any
 from tokengraft.checkpoint.blend import WeightBlend, copy_others, write_report
 from tokengraft.checkpoint.compare_files import require_torch
 from tokengraft.checkpoint.layout import open_checkpoint, require_no_adapter
-from tokengraft.checkpoint.model_card import base_name, code, public_command, table, trained_card
+from tokengraft.checkpoint.model_card import base_name, code, public_command, size_text, table, trained_card
 from tokengraft.checkpoint.model_files import CARD
 from tokengraft.corpus.open import Corpus, local_files
 from tokengraft.corpus.options import ReadOptions
@@ -32,7 +32,7 @@ from tokengraft.output.atomic import new_folder, require_distinct, require_new
 from tokengraft.progress import Stages, stage, stages
 from tokengraft.training.options import KEPT_LIMIT, SHARES, WARN_LIMIT, TrainOptions
 from tokengraft.training.plan import TrainingPlan
-from tokengraft.training.result import Training, result_page, size_text
+from tokengraft.training.result import Training, result_page
 from tokengraft.training.text import training_text
 
 LOG, PLOT, PAGE, WORK = "training_log.json", "training.svg", "training.html", ".work"
@@ -225,9 +225,8 @@ class _Run:
                 "machine, or LoRA (see the guide)"
             )
         if not self.plan.text.kept:
-            warnings.append(
-                f"there is no kept text ({option('keep')}): other languages get worse, and the weights are not blended"
-            )
+            blended = ", and the weights are not blended" if self.plan.options.blend == "auto" else ""
+            warnings.append(f"there is no kept text ({option('keep')}): other languages get worse{blended}")
         every = max(1, min(steps.n, round(SAVE_SECONDS / max(seconds / steps.n, 1e-3))))
         if "save_steps" not in self.plan.options.trainer:  # the same in all processes, which save together
             args.save_steps = _of_first_process(every, self.plan.world)
