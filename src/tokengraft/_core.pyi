@@ -93,6 +93,13 @@ class Vocabulary:
 
         The order is that of the merges of both, without those that have one of the tokens ``apart``.
         """
+    def numbered(
+        self, more: list[tuple[int, str]], other: Vocabulary, other_more: list[tuple[int, str]]
+    ) -> list[tuple[bytes, bytes]]:
+        """Ids and numbers of all tokens of this vocabulary and of another one, by ascending id, as 32 bits.
+
+        The same token has the same number in both. ``more`` and ``other_more`` have tokens that the vocabularies lack.
+        """
     def json(self, *, indent: str | None, spaced: bool, ascii_only: bool, merges_as_text: bool) -> tuple[bytes, bytes]:
         """`model.vocab` and `model.merges` as JSON; merges as text where loaders read them back from it."""
     def hashed_parts(self, more: list[str]) -> tuple[bytes, bytes]:

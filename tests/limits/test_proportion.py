@@ -72,7 +72,7 @@ def test_one_long_document_is_measured_in_proportion(tmp_path):
         tg.extend(tok, tg.count(tok, iter([inputs.WORDS] * 3)), 30).apply(tok), tmp_path / "new", verify=False
     )
     text = inputs.fill(tmp_path / "t.txt", inputs.WORDS, 10_000_000)
-    arguments = ["evaluate", source, str(new), "--text", f"t={text}", "--documents", "files"]
+    arguments = ["evaluate", source, str(new), "--text", f"t={text}", "--documents", "files", "--wide"]
     done = run(arguments, Limits(3 * GIGABYTE, 300))
     assert done.result == "done", done.messages
     assert "1 of the 1 documents of t are left out of the edit distances" in done.messages
@@ -103,7 +103,7 @@ def _edits(ours, theirs):
     return before[-1]
 
 
-def test_edit_distances_are_those_of_whole_documents(monkeypatch):
+def test_edit_distances_are_those_of_whole_documents():
     generator = np.random.default_rng(5)
     pairs = [
         [generator.integers(0, 3, generator.integers(0, most)) for _ in range(2)]
@@ -111,11 +111,13 @@ def test_edit_distances_are_those_of_whole_documents(monkeypatch):
         for _ in range(150)
     ]
     sides = [(np.concatenate(side), np.cumsum([0, *map(len, side)])) for side in zip(*pairs, strict=True)]
-    assert metrics.edit_distances(*sides).tolist() == [_edits(*pair) for pair in pairs]
-    monkeypatch.setattr(metrics, "LONGEST_DIFFERENCE", 7)
-    long = metrics.edit_distances(*sides) < 0
+    assert metrics.edit_distances(*sides, 200).tolist() == [_edits(*pair) for pair in pairs]
+    long = metrics.edit_distances(*sides, 7) < 0
     assert long.any()
     assert not long[:150].all()
+    same = metrics.edit_distances(*sides, 0) == 0
+    assert same.tolist() == [ours.tolist() == theirs.tolist() for ours, theirs in pairs]
+    assert same.any()
 
 
 def test_a_document_that_is_too_long_to_be_compared_is_refused_by_name(base, tmp_path, monkeypatch):

@@ -1,6 +1,8 @@
 """Evaluation, comparison, curve and the naive baselines."""
 
 import json
+from dataclasses import replace
+from itertools import product
 
 import builders
 import pytest
@@ -129,6 +131,29 @@ def test_tokenizers_of_different_kinds_are_compared_on_text_and_not_on_counts(ba
     assert score.edit_distance is not None
     with pytest.raises(errors.CountsError, match="another pipeline"):
         tg.evaluate({"base": base, "pieces": pieces}, {"et": counts})
+
+
+def test_without_edit_distances_all_other_measures_are_the_same(base, extended):
+    documents = ["the cat sat", "see on kass ja see on koer", ""]
+    whole, quick = (
+        tg.evaluate({"base": base, "new": extended}, {"t": iter(documents)}, edits=edits).scores
+        for edits in (True, False)
+    )
+    assert [replace(score, edit_distance=None, worst_edit_distance=None) for score in whole] == [*quick]
+    assert whole[1].edit_distance
+
+
+def test_new_tokens_are_those_whose_strings_or_bytes_the_base_lacks(base, extended, tmp_path):
+    def lacking(ours, theirs, name):
+        known = {name(token) for token in theirs.tokens}
+        return [token.id for token in ours.tokens if name(token) not in known]
+
+    pieces = tg.load(builders.write(tmp_path / "pieces", builders.sentencepiece()))
+    first = tg.load(builders.write(tmp_path / "first", builders.specials_first()))
+    for ours, theirs in product((base, extended, first), repeat=2):
+        assert metrics.new_tokens(ours, theirs) == lacking(ours, theirs, lambda token: token.string)
+    for ours, theirs in ((base, pieces), (pieces, extended)):
+        assert metrics.new_tokens(ours, theirs) == lacking(ours, theirs, lambda token: token.bytes)
 
 
 def test_bad_input_is_refused(base, tmp_path):

@@ -28,5 +28,5 @@ pub use model::{Bpe, Options};
 pub(crate) use random::Random;
 pub(crate) use sorted::SortedEncoder;
 pub use structure::{Origin, Structure};
-pub(crate) use tokens::{TokenList, Tokens};
+pub(crate) use tokens::{numbered, TokenList, Tokens};
 pub use vocabulary::Vocabulary;

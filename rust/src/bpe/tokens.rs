@@ -4,7 +4,7 @@
 
 use std::hash::Hasher;
 
-use rustc_hash::FxHasher;
+use rustc_hash::{FxHashMap, FxHasher};
 
 use crate::error::{Error, Result};
 
@@ -88,6 +88,28 @@ fn hash(string: &str) -> u64 {
     let mut hasher = FxHasher::default();
     hasher.write(string.as_bytes());
     hasher.finish()
+}
+
+/// A vocabulary, and the tokens with their ids that it lacks.
+type WithMore<'t> = (&'t Tokens, &'t [(u32, String)]);
+
+/// The id and a number of every token of two vocabularies, by ascending id: the same number for the same string.
+///
+/// The numbers of the second one are its places; those of the tokens that it lacks follow.
+pub(crate) fn numbered(one: WithMore<'_>, other: WithMore<'_>) -> [Vec<(u32, u32)>; 2] {
+    let by_id = |(tokens, more): WithMore<'_>, number: &dyn Fn(&str, u32) -> u32| {
+        let listed = tokens.ids.iter().copied().zip(tokens.strings());
+        let all = more.iter().map(|(id, string)| (*id, string.as_str())).chain(listed);
+        let mut numbers: Vec<(u32, u32)> = all.zip(0..).map(|((id, string), at)| (id, number(string, at))).collect();
+        numbers.sort_by_key(|&(id, _)| id);
+        numbers.dedup_by_key(|&mut (id, _)| id); // of two tokens with one id, the one that the vocabulary lacks
+        numbers
+    };
+    let (tokens, more) = other;
+    let (n_more, first_new) = (more.len() as u32, (more.len() + tokens.len()) as u32);
+    let known: FxHashMap<&str, u32> = more.iter().map(|(_, string)| string.as_str()).zip(0..).collect();
+    let same = |string: &str| known.get(string).copied().or_else(|| tokens.index(string).map(|token| n_more + token));
+    [by_id(one, &|string, at| same(string).unwrap_or(first_new + at)), by_id(other, &|_, at| at)]
 }
 
 /// Collects tokens in the order of a file.

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyInt, PyString, PyTuple};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::bpe::{TokenList, Vocabulary};
+use crate::bpe::{numbered, TokenList, Vocabulary};
 use crate::error::Error;
 use crate::tokenizer_json::{hashed_parts, read, Layout, Read};
 
@@ -138,6 +138,23 @@ impl PyVocabulary {
         let own = own.into_iter().map(|rank| self.0.merge_at(rank)).collect();
         let lacking = lacking.into_iter().map(|rank| other.0.merge_at(rank));
         (own, lacking.map(|(left, right)| (left.to_string(), right.to_string())).collect(), in_order)
+    }
+
+    /// Ids and numbers of all tokens of this vocabulary and of another one, each by ascending id.
+    #[allow(clippy::type_complexity)]
+    fn numbered<'py>(
+        &self,
+        py: Python<'py>,
+        more: Vec<(u32, String)>,
+        other: &Self,
+        other_more: Vec<(u32, String)>,
+    ) -> [(Bound<'py, PyBytes>, Bound<'py, PyBytes>); 2] {
+        let bytes = |numbers: Vec<u32>| numbers.into_iter().flat_map(u32::to_le_bytes).collect::<Vec<u8>>();
+        let columns = py.detach(|| {
+            let both = numbered((&self.0.tokens, &more), (&other.0.tokens, &other_more));
+            both.map(|tokens| tokens.into_iter().unzip()).map(|(ids, numbers)| (bytes(ids), bytes(numbers)))
+        });
+        columns.map(|(ids, numbers)| (PyBytes::new(py, &ids), PyBytes::new(py, &numbers)))
     }
 
     /// `model.vocab` and `model.merges` as JSON.

@@ -67,6 +67,7 @@ def _run(options: argparse.Namespace) -> int:
             opened,
             base=options.base,
             bits=options.bits,
+            edits=bool(options.wide or options.json or options.csv or options.report),
             read_options=read_options,
             progress=progress,
         )

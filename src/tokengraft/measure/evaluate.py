@@ -16,7 +16,6 @@ from tokengraft.measure.metrics import (
     DocumentComparison,
     renyi_efficiency,
     share,
-    used_share,
 )
 from tokengraft.measure.scores import Evaluation, Score
 from tokengraft.measure.segments import (
@@ -32,7 +31,7 @@ from tokengraft.measure.segments import (
     text_warnings,
 )
 from tokengraft.progress import stage
-from tokengraft.tokenizer.kind import token_bytes
+from tokengraft.tokenizer.kind import CHARACTER_OF, token_bytes
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 Tokenizers = Mapping[str, Tokenizer | str | os.PathLike[str] | Any]
@@ -46,6 +45,7 @@ def evaluate(
     *,
     base: str | None = None,
     bits: bool = False,
+    edits: bool = True,
     read_options: ReadOptions | None = None,
     progress: Progress | None = None,
 ) -> Evaluation:
@@ -58,6 +58,7 @@ def evaluate(
         base: The tokenizer to compare the others with; by default the first, if there are several.
         bits: Also run the models and give their bits per byte, which can be compared across vocabularies, as loss per
             token cannot. All of ``tokenizers`` must be folders with weights, and no text may be counts. Needs torch.
+        edits: Also give edit distances, which take a third of the time.
         read_options: How to read the texts; by default text files have one document per line.
         progress: Called with the bytes that models were scored on.
 
@@ -96,7 +97,7 @@ def evaluate(
         if isinstance(text, PretokenCounts):
             measured = _from_counts(loaded, name, text)
         else:
-            measured, without = _from_text(loaded, name, text.documents, chosen)
+            measured, without = _from_text(loaded, name, text.documents, chosen, edits=edits)
             unmeasured |= {(key, name): n for key, n in without.items()}
         base_rate = measured[chosen].bytes_per_token if chosen is not None else None
         for score in measured.values():
@@ -190,7 +191,9 @@ class _TextSize:
 
 def _score(name: str, text: str, size: _TextSize, found: TokenTotals) -> Score:
     tokenizer, counted, total = found.tokenizer, found.counted, found.counted.total()
-    partial = sum(count for i, count in counted.items() if _is_partial(tokenizer, tokenizer.strings[i]))
+    string_of, unlisted = tokenizer.core_vocabulary.string_of, dict(tokenizer.unlisted)
+    strings = ((unlisted.get(i) or string_of(i) or "", count) for i, count in counted.items())
+    partial = sum(count for string, count in strings if _is_partial(tokenizer, string))
     n_bytes = size.bytes_without(found.lost)
     return Score(
         tokenizer=name,
@@ -204,8 +207,8 @@ def _score(name: str, text: str, size: _TextSize, found: TokenTotals) -> Score:
         characters_per_token=share(max(size.n_characters - found.lost.total(), 0), total),
         tokens_per_word=share(total, size.n_words),
         renyi_efficiency=renyi_efficiency(counted.values()),
-        vocabulary_used=used_share(counted, tokenizer.ids.values()),
-        never_produced=len(tokenizer.ids) - len(counted),
+        vocabulary_used=share(len(counted), len(tokenizer)),
+        never_produced=len(tokenizer) - len(counted),
         byte_tokens=share(partial, total),
         ceiling=share(n_bytes, found.n_pretokens) if tokenizer.kind == "byte-level" else None,
     )
@@ -215,6 +218,8 @@ def _is_partial(tokenizer: Tokenizer, string: str) -> bool:
     """Whether a token is not a sequence of complete characters."""
     if tokenizer.kind == "sentencepiece":
         return tokenizer.byte_fallback and len(string) == 6 and string.startswith("<0x")
+    if string.lstrip(CHARACTER_OF[ord(" ")]).isascii():
+        return False
     try:
         token_bytes(string, tokenizer.kind).decode()
     except UnicodeDecodeError:
@@ -231,11 +236,13 @@ def _from_counts(loaded: Mapping[str, Tokenizer], name: str, counts: PretokenCou
 
 
 def _from_text(
-    loaded: Mapping[str, Tokenizer], name: str, documents: Iterable[str], base: str | None
+    loaded: Mapping[str, Tokenizer], name: str, documents: Iterable[str], base: str | None, *, edits: bool
 ) -> tuple[dict[str, Score], dict[str, int]]:
     """The scores by tokenizer, and of how many documents the edit distance is unknown."""
     size, totals = _TextSize(), {key: TokenTotals(tok) for key, tok in loaded.items()}
-    compared = {key: DocumentComparison(tok, loaded[base]) for key, tok in loaded.items()} if base is not None else {}
+    compared = dict[str, DocumentComparison]()
+    if base is not None:
+        compared = {key: DocumentComparison(tok, loaded[base], edits=edits) for key, tok in loaded.items()}
     segmenters = [(names, Segmenter(*(loaded[name] for name in names))) for names in same_pipelines(loaded)]
     for batch in batches(documents):
         size.add(batch)
@@ -254,6 +261,6 @@ def _from_text(
             exact_match=comparison.exact_match,
             edit_distance=comparison.edit_distance,
             worst_edit_distance=comparison.worst_edit_distance,
-            added_used=used_share(totals[key].counted, comparison.added),
+            added_used=share(len(totals[key].counted.keys() & comparison.added), len(comparison.added)),
         )
     return scores, {key: comparison.unmeasured for key, comparison in compared.items() if comparison.unmeasured}

@@ -1,7 +1,7 @@
 """Measures of a segmentation, and `DocumentComparison`: documents with two tokenizers, batch after batch."""
 
 from array import array
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Iterable
 from math import fsum, log2
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 
 RENYI_ORDER = 2.5
-_NO_NUMBER = 0xFFFFFFFF
 LONGEST_DIFFERENCE = 1 << 16
 """Tokens. Documents whose segmentations differ over more of them have no edit distance."""
 
@@ -40,11 +39,13 @@ def share(part: float, whole: float) -> float | None:
     return part / whole if whole else None
 
 
-def edit_distances(ours: tuple["np.ndarray", "np.ndarray"], theirs: tuple["np.ndarray", "np.ndarray"]) -> "np.ndarray":
+def edit_distances(
+    ours: tuple["np.ndarray", "np.ndarray"], theirs: tuple["np.ndarray", "np.ndarray"], longest: int
+) -> "np.ndarray":
     """The token edits between the same documents of two segmentations, each as numbers and places.
 
-    -1 if the two differ over more than `LONGEST_DIFFERENCE` tokens: the time is proportional to the product of the
-    lengths. What both have at their beginning and end does not count.
+    -1 if the two differ over more than ``longest`` tokens: the time is proportional to the product of the lengths. What
+    both have at their beginning and end does not count.
     """
     import numpy as np
 
@@ -52,24 +53,19 @@ def edit_distances(ours: tuple["np.ndarray", "np.ndarray"], theirs: tuple["np.nd
         numbers, starts = side
         return numbers.astype(np.uint32).tobytes(), starts.astype(np.uint64).tobytes()
 
-    return np.frombuffer(_core.edit_distances(given(ours), given(theirs), LONGEST_DIFFERENCE), np.int64)
-
-
-def used_share(used: Collection[int], tokens: Collection[int]) -> float | None:
-    """The share of ``tokens`` that are in ``used``."""
-    return share(len(set(tokens) & set(used)), len(set(tokens)))
+    return np.frombuffer(_core.edit_distances(given(ours), given(theirs), longest), np.int64)
 
 
 class DocumentComparison:
     """The documents of a text with two tokenizers, compared: the sum of its batches."""
 
-    def __init__(self, ours: Tokenizer, base: Tokenizer) -> None:
-        names, base_names = _token_names(ours, base)
-        self.added = new_tokens(ours, base)
+    def __init__(self, ours: Tokenizer, base: Tokenizer, *, edits: bool = True) -> None:
+        self._longest = LONGEST_DIFFERENCE if edits else 0
         self.unmeasured = 0
         """Documents without an edit distance: they differ over more than `LONGEST_DIFFERENCE` tokens."""
-        numbers: dict[Hashable, int] = {}
-        self._ours, self._base = _Names(names, numbers), _Names(base_names, numbers)
+        self._ours, self._base = _numbered(ours, base)
+        self.added = self._ours.missing_in(self._base)
+        """The ids of the tokens that the base lacks."""
         self._documents, self._wins, self._exact = 0, 0.0, 0
         self._distances = array("d")
 
@@ -84,12 +80,13 @@ class DocumentComparison:
             edits = np.zeros(len(segments.lengths), np.int64)
         else:
             ours, base = self._ours.of(segments.ids), self._base.of(before.ids)
-            edits = edit_distances((ours, segments.starts), (base, before.starts))
+            edits = edit_distances((ours, segments.starts), (base, before.starts), self._longest)
         longer = np.maximum(np.maximum(segments.lengths, before.lengths), 1)
         measured = edits >= 0
         self._exact += int((edits == 0).sum())
-        self.unmeasured += int((~measured).sum())
-        self._distances.extend((edits / longer)[measured].tolist())
+        if self._longest:
+            self.unmeasured += int((~measured).sum())
+            self._distances.extend((edits / longer)[measured].tolist())
 
     @property
     def win_rate(self) -> float | None:
@@ -112,39 +109,50 @@ class DocumentComparison:
         return max(self._distances, default=None)
 
 
-class _Names:
-    """Ids of a tokenizer as numbers that are the same for the same token of another one. Given when they are needed."""
+class _Numbers:
+    """Numbers for the tokens of a tokenizer, by id."""
 
-    def __init__(self, names: Mapping[int, Hashable], numbers: dict[Hashable, int]) -> None:
+    def __init__(self, ids: bytes, numbers: bytes) -> None:
         import numpy as np
 
-        self._names, self._numbers = names, numbers
-        self._ids = np.sort(np.fromiter(names, np.uint32, len(names)))
-        self._known = np.full(len(names), _NO_NUMBER, np.uint32)
+        self.ids, self.numbers = np.frombuffer(ids, np.uint32), np.frombuffer(numbers, np.uint32)
 
     def of(self, ids: "np.ndarray") -> "np.ndarray":
         """The numbers of ids."""
         import numpy as np
 
         # Most vocabularies have no holes: then an id is its own place.
-        places = ids if len(self._ids) and self._ids[-1] < len(self._ids) else np.searchsorted(self._ids, ids)
-        for place in np.unique(places[self._known[places] == _NO_NUMBER]).tolist():
-            name = self._names[int(self._ids[place])]
-            self._known[place] = self._numbers.setdefault(name, len(self._numbers))
-        return self._known[places]
+        has_holes = len(self.ids) and self.ids[-1] >= len(self.ids)
+        return self.numbers[np.searchsorted(self.ids, ids) if has_holes else ids]
+
+    def missing_in(self, other: "_Numbers") -> list[int]:
+        """The ids of the tokens that another tokenizer lacks."""
+        import numpy as np
+
+        ids: list[int] = self.ids[~np.isin(self.numbers, other.numbers)].tolist()
+        return ids
+
+
+def _numbered(ours: Tokenizer, base: Tokenizer) -> tuple[_Numbers, _Numbers]:
+    """Numbers for the tokens of two tokenizers, the same for the same token.
+
+    Tokens are the same if their strings are, or their bytes if the two kinds differ.
+    """
+    if ours.kind == base.kind:
+        columns = ours.core_vocabulary.numbered(ours.unlisted, base.core_vocabulary, base.unlisted)
+        return _Numbers(*columns[0]), _Numbers(*columns[1])
+    numbers: dict[bytes, int] = {}
+    both = [
+        _Numbers(
+            array("I", [token.id for token in tokenizer.tokens]).tobytes(),
+            array("I", [numbers.setdefault(token.bytes, len(numbers)) for token in tokenizer.tokens]).tobytes(),
+        )
+        for tokenizer in (base, ours)
+    ]
+    return both[1], both[0]
 
 
 def new_tokens(ours: Tokenizer, base: Tokenizer) -> list[int]:
     """The ids of the tokens that another tokenizer lacks."""
-    if ours is base:
-        return []
-    names, base_names = _token_names(ours, base)
-    new = {*names.values()}.difference(base_names.values())
-    return [token_id for token_id, name in names.items() if name in new] if new else []
-
-
-def _token_names(ours: Tokenizer, theirs: Tokenizer) -> tuple[Mapping[int, Hashable], Mapping[int, Hashable]]:
-    """Names of tokens for comparing two tokenizers: strings, or bytes if their kinds differ."""
-    if ours.kind == theirs.kind:
-        return ours.strings, theirs.strings
-    return {token.id: token.bytes for token in ours.tokens}, {token.id: token.bytes for token in theirs.tokens}
+    new, old = _numbered(ours, base)
+    return new.missing_in(old)
