@@ -33,11 +33,13 @@ from tokengraft.progress import Stages, stage, stages
 from tokengraft.training.options import KEPT_LIMIT, SHARES, WARN_LIMIT, TrainOptions
 from tokengraft.training.plan import TrainingPlan
 from tokengraft.training.result import Training, result_page
-from tokengraft.training.text import training_text
+from tokengraft.training.text import sample, training_text
 
 LOG, PLOT, PAGE, WORK = "training_log.json", "training.svg", "training.html", ".work"
 BACKWARD = 3.2
 """How much longer a token takes in training than in scoring."""
+TIMED_BYTES, TIMED_SECONDS = 2000, 1.0
+"""Text that is scored to estimate the time, at least, and how long that must take to say something."""
 SAVE_SECONDS, ALIVE_SECONDS = 600, 20
 
 
@@ -214,10 +216,10 @@ class _Run:
         if done.is_file():
             found = json.loads(done.read_bytes())
             return found["history"], found["before"], found["warnings"]
-        self.shown.start("scoring before training", "share")
+        self.shown.start("planning")
         loaded = load_model(self.plan.folder, hardware(), dtype="float32")
-        before, seconds = self._before(loaded)
         (ids, n_bytes), steps, memory = self.plan.ids, self.plan.steps, self.plan.memory
+        scoring, training = self._seconds(loaded)
         warnings = [*self.plan.text.warnings]
         if memory > (free := _free_memory(loaded)):
             warnings.append(
@@ -227,21 +229,24 @@ class _Run:
         if not self.plan.text.kept:
             blended = ", and the weights are not blended" if self.plan.options.blend == "auto" else ""
             warnings.append(f"there is no kept text ({option('keep')}): other languages get worse{blended}")
-        every = max(1, min(steps.n, round(SAVE_SECONDS / max(seconds / steps.n, 1e-3))))
-        if "save_steps" not in self.plan.options.trainer:  # the same in all processes, which save together
-            args.save_steps = _of_first_process(every, self.plan.world)
-        self.shown.start("training", "tokens")
         self.shown.note(
             f"{size_text(n_bytes)} to read in {self.plan.passes:g} passes, kept text included: {len(ids):,} tokens, "
             f"{steps.n:,} steps of {steps.per_step} × {steps.length} at a rate of {self.plan.learning_rate:g}"
         )
         self.shown.note(
-            f"about {memory / 1e9:.1f} GB of memory and {_time_text(seconds)}, without scoring and blending"
+            f"about {memory / 1e9:.1f} GB of memory, {_time_text(training)} to train, and {_time_text(scoring)} to "
+            "score held-out text before and after it"
         )
         if not self.plan.recipe.new_ids:
             self.shown.note("the model has no new tokens: it is trained as it is")
         for warning in warnings:
             self.shown.note(f"warning: {warning}")
+        self.shown.start("scoring before training", "share")
+        before = self._before(loaded)
+        every = max(1, min(steps.n, round(SAVE_SECONDS / max(training / steps.n, 1e-3))))
+        if "save_steps" not in self.plan.options.trainer:  # the same in all processes, which save together
+            args.save_steps = _of_first_process(every, self.plan.world)
+        self.shown.start("training", "tokens")
         from tokengraft.training.trainer import trained
 
         history = trained(self.plan, loaded, args, self.shown)
@@ -251,21 +256,45 @@ class _Run:
             partial.replace(done)
         return history, before, warnings
 
-    def _before(self, loaded: LoadedModel) -> tuple[dict[str, float], float]:
-        """Bits per byte before training, and the seconds that training will take, by the speed of scoring."""
-        size, found, tokens, seconds = chunk_bytes([self.plan.folder]), dict[str, float](), 0, 0.0
+    def _seconds(self, loaded: LoadedModel) -> tuple[float, float]:
+        """About how long scoring and training will take, by the speed of scoring some of the held-out text."""
+        size, texts = chunk_bytes([self.plan.folder]), self.plan.scored.values()
+        documents = [document for documents in texts for document in documents]
+        total, some = sum(len(document.encode()) for document in documents), TIMED_BYTES
+        while True:  # more text until its time says something; the first also prepares a GPU
+            text = sequences(loaded.tokenizer, [*chunks(sample(documents, some), size)])
+            start = monotonic()
+            bits(loaded, text)
+            seconds = monotonic() - start
+            if seconds > TIMED_SECONDS or some >= total:
+                break
+            some *= 8
+        times = 1 + len(self._shares) + bool(self.plan.source)
+        training = BACKWARD * seconds / max(1, text.n_tokens) * len(self.plan.ids[0]) / self.plan.world
+        return times * total * seconds / max(1, text.text_bytes), training
+
+    def _before(self, loaded: LoadedModel) -> dict[str, float]:
+        """Bits per byte before training."""
+        size, found = chunk_bytes([self.plan.folder]), dict[str, float]()
         total = sum(len(document.encode()) for documents in self.plan.scored.values() for document in documents)
         for name, documents in self.plan.scored.items():
             text = sequences(loaded.tokenizer, [*chunks(documents, size)])
-            rate, start = text.text_bytes / max(1, text.n_tokens), monotonic()
+            rate = text.text_bytes / max(1, text.n_tokens)
 
             def report(n: int, name: str = name, rate: float = rate) -> None:
                 self.shown.update(name, round(n * rate), total)
 
             score, _ = bits(loaded, text, progress=report)
             found[name] = score.bits / score.bytes
-            tokens, seconds = tokens + text.n_tokens, seconds + monotonic() - start
-        return found, BACKWARD * seconds / max(1, tokens) * len(self.plan.ids[0]) / self.plan.world
+        return found
+
+    @property
+    def _shares(self) -> tuple[float, ...]:
+        """The shares of the weights before training that are scored."""
+        chosen = self.plan.options.blend
+        if chosen == "auto":
+            return SHARES if self.plan.text.kept else (0.0,)
+        return tuple(dict.fromkeys((0.0, float(chosen))))
 
     def _blended(self, history: list[Any], before: dict[str, float], warnings: list[str]) -> Training:
         """Scores the shares, chooses one, and writes the model with it."""
@@ -273,10 +302,7 @@ class _Run:
         job = WeightBlend.prepare(
             open_checkpoint(self.work / "trained"), self.plan.checkpoint, self.plan.new_ids, layout="adapted"
         )
-        chosen = self.plan.options.blend
-        wanted: tuple[float, ...] = SHARES if chosen == "auto" else (0.0, float(chosen))
-        if chosen == "auto" and not self.plan.text.kept:
-            chosen, wanted = 0.0, (0.0,)
+        chosen = self.plan.options.blend if self.plan.text.kept or self.plan.options.blend != "auto" else 0.0
         texts = {name: Text(name, parts) for name, parts in self.plan.scored.items()}
         models = [model for model in (self.plan.source,) if model]
         if models:
@@ -285,7 +311,7 @@ class _Run:
         tokens = {name: tuple(found["", name][0].tokens for found in unadapted) for name in texts}
         self.shown.start("blending", "share")
         shares = dict[float, dict[str, float]]()
-        for share in dict.fromkeys(wanted):
+        for share in self._shares:
             candidate = self.work / "candidate"
             shutil.rmtree(candidate, ignore_errors=True)
             candidate.mkdir()
@@ -293,7 +319,7 @@ class _Run:
             copy_others(self.plan.folder, self.plan.folder, candidate)
             scores = score_models({"": candidate}, texts)
             shares[share] = {name: found.bits / found.bytes for (_, name), (found, _) in scores.items()}
-            self.shown.update(f"{share:g}", 1, len(wanted))
+            self.shown.update(f"{share:g}", 1, len(self._shares))
         if chosen == "auto":
             chosen, enough = chosen_share(shares, before, self.plan.text.kept)
             if not enough:
