@@ -38,7 +38,7 @@ from tokengraft.checkpoint.table import NewTables, TransplantOptions, initialize
 from tokengraft.errors import CheckpointError, OptionError
 from tokengraft.formats.sources import load, load_folder
 from tokengraft.output.atomic import new_folder, write_files
-from tokengraft.tokenizer.numbered import require_unbroken
+from tokengraft.tokenizer.known_tokens import require_unbroken
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.vocab_plan import plan
 

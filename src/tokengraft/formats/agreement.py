@@ -10,9 +10,8 @@ from tokengraft import _core
 from tokengraft.errors import InvalidTokenizerError
 from tokengraft.formats.ranks import split_pattern
 from tokengraft.representation import FrozenDict
-from tokengraft.tokenizer.encodings import family_encoding
 from tokengraft.tokenizer.piece_model import CONTROL, UNKNOWN, PieceModel
-from tokengraft.tokenizer.rank_file import RankFile, rank_files
+from tokengraft.tokenizer.rank_file import RankFile, family_encoding, rank_files
 from tokengraft.tokenizer.rewrite import VOCAB_TXT
 from tokengraft.tokenizer.tokenizer import Tokenizer
 

@@ -16,7 +16,6 @@ from tokengraft.formats.sources import TOKENIZER_JSON
 from tokengraft.output.json_file import JsonStyle
 from tokengraft.representation import FrozenDict
 from tokengraft.tokenizer.added import SETTINGS
-from tokengraft.tokenizer.encodings import PATTERNS
 from tokengraft.tokenizer.kind import BYTE_OF, CHARACTER_OF, SPACE, byte_token, pipeline_steps
 from tokengraft.tokenizer.piece_model import (
     BYTE,
@@ -28,7 +27,7 @@ from tokengraft.tokenizer.piece_model import (
     new_model,
     placeholder,
 )
-from tokengraft.tokenizer.rank_file import Format, RankFile
+from tokengraft.tokenizer.rank_file import PATTERNS, Format, RankFile
 from tokengraft.tokenizer.rewrite import stale_files
 from tokengraft.tokenizer.tokenizer import Tokenizer
 

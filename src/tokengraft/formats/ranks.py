@@ -16,9 +16,8 @@ from tokengraft.formats.huggingface import MAX_ID, checked, new_document
 from tokengraft.output.json_file import JsonStyle, parse_settings
 from tokengraft.representation import FrozenDict
 from tokengraft.tokenizer.added import LISTING, SETTINGS, decoder_entries, new_entry
-from tokengraft.tokenizer.encodings import ENCODING, PATTERNS, Encoding, SpecialTokens, known_encoding
 from tokengraft.tokenizer.kind import pipeline_parts
-from tokengraft.tokenizer.rank_file import RankFile
+from tokengraft.tokenizer.rank_file import ENCODING, PATTERNS, Encoding, RankFile, SpecialTokens, known_encoding
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 _BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}

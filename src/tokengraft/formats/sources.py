@@ -15,9 +15,8 @@ from tokengraft.formats.pieces import read_piece_model
 from tokengraft.formats.ranks import NOTHING_GIVEN, Given, read_ranks
 from tokengraft.output.atomic import write_folder
 from tokengraft.output.partial import temporary_folder
-from tokengraft.tokenizer.encodings import ENCODING, SpecialTokens
 from tokengraft.tokenizer.piece_model import NAMES, piece_file
-from tokengraft.tokenizer.rank_file import is_rank_file, rank_file, rank_file_name
+from tokengraft.tokenizer.rank_file import ENCODING, SpecialTokens, is_rank_file, rank_file, rank_file_name
 from tokengraft.tokenizer.rewrite import VOCAB_TXT
 from tokengraft.tokenizer.tokenizer import Tokenizer
 

@@ -23,7 +23,7 @@ from tokengraft.pipeline.request import Request
 from tokengraft.pipeline.result import Vocabulary
 from tokengraft.pipeline.texts import Texts, texts_of_edit
 from tokengraft.pipeline.vocabulary import largest_extension, new_vocabulary
-from tokengraft.tokenizer.numbered import end_warnings
+from tokengraft.tokenizer.known_tokens import end_warnings
 from tokengraft.verify.against_base import preserved
 from tokengraft.verify.check import check
 from tokengraft.verify.finding import Check

@@ -33,8 +33,8 @@ from tokengraft.pruning.order import PruneOrder, prune_order
 from tokengraft.pruning.unseen import MUCH, unseen_cost
 from tokengraft.representation import FrozenDict
 from tokengraft.tokenizer.edit import left_out
+from tokengraft.tokenizer.known_tokens import end_warnings
 from tokengraft.tokenizer.llama_cpp import converter_check
-from tokengraft.tokenizer.numbered import end_warnings
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.verify.against_base import PRESERVED
 from tokengraft.verify.check import check

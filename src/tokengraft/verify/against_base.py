@@ -7,7 +7,7 @@ from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.formats.agreement import most_in_order
 from tokengraft.tokenizer.added import FLAGS
 from tokengraft.tokenizer.kind import SPACE
-from tokengraft.tokenizer.reserved import RESERVED
+from tokengraft.tokenizer.known_tokens import RESERVED
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.verify.finding import EVIDENCE, Finding, finding, note
 

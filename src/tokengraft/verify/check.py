@@ -25,7 +25,7 @@ from tokengraft.pruning.summary import lost_characters
 from tokengraft.tokenizer.added import SETTINGS
 from tokengraft.tokenizer.inspect import id_layout
 from tokengraft.tokenizer.kind import CHARACTER_OF, byte_token, token_bytes
-from tokengraft.tokenizer.numbered import HINT, broken, has_numbered
+from tokengraft.tokenizer.known_tokens import HINT, broken, has_numbered
 from tokengraft.tokenizer.rewrite import renumbered
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.verify import against_base

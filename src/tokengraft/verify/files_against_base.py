@@ -16,8 +16,8 @@ from tokengraft.formats.ranks import split_pattern
 from tokengraft.formats.sources import TOKENIZER_JSON
 from tokengraft.output.json_file import parse_settings, read_settings
 from tokengraft.tokenizer.added import FLAGS, OWN, SETTINGS, SPECIAL_MAP, loader_settings
-from tokengraft.tokenizer.encodings import PATTERNS
 from tokengraft.tokenizer.piece_model import NORMAL
+from tokengraft.tokenizer.rank_file import PATTERNS
 from tokengraft.tokenizer.rewrite import Change, renumbered, rewrite_files
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.verify.against_base import names_new

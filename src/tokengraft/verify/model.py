@@ -11,7 +11,7 @@ from tokengraft.checkpoint.ids import CONFIG
 from tokengraft.checkpoint.layout import VocabTensor, same_bytes
 from tokengraft.checkpoint.tensors import read_rows
 from tokengraft.errors import CheckpointError
-from tokengraft.tokenizer.reserved import RESERVED
+from tokengraft.tokenizer.known_tokens import RESERVED
 from tokengraft.verify.finding import EVIDENCE, NOT_CHECKED, Finding, not_checked
 from tokengraft.verify.serving.model_folder import ModelFolder, model_findings, open_model_folder
 

@@ -27,8 +27,8 @@ from tokengraft.checkpoint.table import NewTables, TransplantOptions, write_tabl
 from tokengraft.checkpoint.tensors import ITEM_BYTES, Q8_0
 from tokengraft.errors import CheckpointError
 from tokengraft.output.atomic import new_file
+from tokengraft.tokenizer.known_tokens import require_unbroken
 from tokengraft.tokenizer.llama_cpp import skipping_warning
-from tokengraft.tokenizer.numbered import require_unbroken
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.vocab_plan import plan
 
