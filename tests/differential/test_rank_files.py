@@ -13,7 +13,7 @@ from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 from rank_files import TEXTS, counts_of, drawn
 
 import tokengraft as tg
-from tokengraft.formats.ranks import split_pattern
+from tokengraft.formats.vocabulary_files import split_pattern
 from tokengraft.tokenizer.rank_file import PATTERNS
 
 ROOT = Path(__file__).parents[2]

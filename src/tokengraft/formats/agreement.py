@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from tokengraft import _core
 from tokengraft.errors import InvalidTokenizerError
-from tokengraft.formats.ranks import split_pattern
+from tokengraft.formats.vocabulary_files import split_pattern
 from tokengraft.representation import FrozenDict
 from tokengraft.tokenizer.piece_model import CONTROL, UNKNOWN, PieceModel
 from tokengraft.tokenizer.rank_file import RankFile, family_encoding, rank_files

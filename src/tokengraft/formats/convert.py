@@ -10,9 +10,15 @@ from typing import Any, Literal, NoReturn, get_args
 
 from tokengraft.errors import OptionError, UnsupportedTokenizerError, option, require_type
 from tokengraft.formats.agreement import merge_differences, split_differences
-from tokengraft.formats.pieces import read_piece_model
-from tokengraft.formats.ranks import NOTHING_GIVEN, Given, read_ranks, require_same_meaning, split_pattern
 from tokengraft.formats.sources import TOKENIZER_JSON
+from tokengraft.formats.vocabulary_files import (
+    NOTHING_GIVEN,
+    Given,
+    read_piece_model,
+    read_ranks,
+    require_same_meaning,
+    split_pattern,
+)
 from tokengraft.output.json_file import JsonStyle
 from tokengraft.representation import FrozenDict
 from tokengraft.tokenizer.added import SETTINGS

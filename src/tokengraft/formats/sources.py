@@ -10,9 +10,8 @@ from typing import Any
 
 from tokengraft.errors import SourceNotFoundError, UnreadableFileError, UnsupportedTokenizerError
 from tokengraft.formats.agreement import require_agreement, require_rank_agreement, require_same_ranks
-from tokengraft.formats.huggingface import read_tokenizer_json, read_vocab_txt, write_tokenizer_json
-from tokengraft.formats.pieces import read_piece_model
-from tokengraft.formats.ranks import NOTHING_GIVEN, Given, read_ranks
+from tokengraft.formats.huggingface import read_tokenizer_json, write_tokenizer_json
+from tokengraft.formats.vocabulary_files import NOTHING_GIVEN, Given, read_piece_model, read_ranks, read_vocab_txt
 from tokengraft.output.atomic import write_folder
 from tokengraft.output.partial import temporary_folder
 from tokengraft.tokenizer.piece_model import NAMES, piece_file

@@ -12,8 +12,8 @@ from fnmatch import fnmatch, fnmatchcase
 from typing import Any, Literal, NamedTuple
 
 from tokengraft.errors import UnreadableFileError
-from tokengraft.formats.ranks import split_pattern
 from tokengraft.formats.sources import TOKENIZER_JSON
+from tokengraft.formats.vocabulary_files import split_pattern
 from tokengraft.output.json_file import parse_settings, read_settings
 from tokengraft.tokenizer.added import FLAGS, OWN, SETTINGS, SPECIAL_MAP, loader_settings
 from tokengraft.tokenizer.piece_model import NORMAL

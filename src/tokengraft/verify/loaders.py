@@ -15,9 +15,8 @@ from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import InvalidTokenizerError
 from tokengraft.formats.agreement import require_agreement, require_rank_agreement
 from tokengraft.formats.huggingface import write_tokenizer_json
-from tokengraft.formats.pieces import read_piece_model
-from tokengraft.formats.ranks import split_pattern
 from tokengraft.formats.sources import TOKENIZER_JSON, save
+from tokengraft.formats.vocabulary_files import read_piece_model, split_pattern
 from tokengraft.output.partial import temporary_folder
 from tokengraft.tokenizer.added import FLAGS
 from tokengraft.tokenizer.kind import SPACE, Kind, byte_token, token_bytes

@@ -16,8 +16,8 @@ from typing import Any, Literal
 from tokengraft.checkpoint.ids import CONFIG
 from tokengraft.errors import OptionError, TokengraftError, UnsupportedTokenizerError, require_type
 from tokengraft.formats.convert import FileFormat, convert
-from tokengraft.formats.ranks import split_pattern
 from tokengraft.formats.sources import TOKENIZER_JSON
+from tokengraft.formats.vocabulary_files import split_pattern
 from tokengraft.output.json_file import read_settings
 from tokengraft.progress import stage
 from tokengraft.tokenizer.added import ADDED, ADDITIONAL, LISTING, SETTINGS, SPECIAL_MAP
