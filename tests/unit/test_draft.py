@@ -15,7 +15,7 @@ from tokengraft.checkpoint.tensors import TensorFile
 from tokengraft.errors import CheckpointError, OptionError, OutputError
 from tokengraft.pruning.draft_vocabulary import Coverage, DraftOrder, chosen_size, draft_order
 from tokengraft.pruning.methods import usefulness
-from tokengraft.verify.draft import check_draft
+from tokengraft.verify.model import check_draft
 
 TEMPLATE = "{% for m in messages %}<|im_start|>{{ m.role }}: the mat{% endfor %}"
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import tokengraft as tg
 from tokengraft import cli
-from tokengraft.checkpoint.gguf import transplant as writer
-from tokengraft.checkpoint.gguf.file import GgufFile, block_sizes
+from tokengraft.checkpoint import gguf_transplant as writer
+from tokengraft.checkpoint.gguf_file import GgufFile, block_sizes
 from tokengraft.checkpoint.tensors import dequantised, quantised
 from tokengraft.errors import CheckpointError, InvalidTokenizerError, OptionError, OutputError, SourceNotFoundError
 

@@ -10,8 +10,8 @@ import pytest
 import tokengraft as tg
 from tokengraft import cli, errors
 from tokengraft.tokenizer.kind import token_bytes
-from tokengraft.verify.serving.check_serving import pattern_hash
-from tokengraft.verify.serving.stacks import STACKS, choices_for, facts
+from tokengraft.verify.check_serving import pattern_hash
+from tokengraft.verify.finding import STACKS, choices_for, facts
 
 transformers = pytest.importorskip("transformers")  # imported here, so that no process has to be started for each check
 PATTERN = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"

@@ -14,12 +14,12 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from tokengraft import _core
+from tokengraft.checkpoint.adapter import AdapterBlend, is_adapter
+from tokengraft.checkpoint.folder import INDEX, Checkpoint, open_checkpoint
 from tokengraft.checkpoint.ids import read_config
-from tokengraft.checkpoint.layout import INDEX, Checkpoint, find_vocabulary, open_checkpoint
+from tokengraft.checkpoint.layout import find_vocabulary
 from tokengraft.checkpoint.model_card import base_name, made_by, public_command, trained_card
 from tokengraft.checkpoint.model_files import ADAPT_FILES, CARD, REPORT, TRAINING, written_before
-from tokengraft.checkpoint.peft.blend import AdapterBlend
-from tokengraft.checkpoint.peft.transplant import is_adapter
 from tokengraft.checkpoint.result import write_record
 from tokengraft.checkpoint.tensors import (
     ITEM_BYTES,

@@ -21,14 +21,13 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from tokengraft.checkpoint.compare_files import ByteComparison, comparisons
+from tokengraft.checkpoint.folder import INDEX, Checkpoint, open_checkpoint
 from tokengraft.checkpoint.ids import CONFIG, Renumbering, model_configs, read_config
-from tokengraft.checkpoint.layout import INDEX, Checkpoint, VocabTensor, Vocabulary, find_vocabulary, open_checkpoint
+from tokengraft.checkpoint.layout import VocabTensor, Vocabulary, find_vocabulary
 from tokengraft.checkpoint.model_files import REPORT, is_old, written_before
-from tokengraft.checkpoint.padding import padded_rows, plan_of_rows
-from tokengraft.checkpoint.result import Transplant, describe, write_report
+from tokengraft.checkpoint.result import ByteComparison, Transplant, comparisons, describe, write_file, write_report
 from tokengraft.checkpoint.rows import DEFAULT_HOLE_ROWS, Unused, unused_rows
-from tokengraft.checkpoint.table import NewTables, TransplantOptions, initializer_range, write_file
+from tokengraft.checkpoint.table import NewTables, TransplantOptions, initializer_range, padded_rows, plan_of_rows
 from tokengraft.checkpoint.tensors import Ids, TensorFile, read_rows
 from tokengraft.errors import CheckpointError, OptionError, TokengraftError, option
 from tokengraft.formats.sources import folder_files, is_tokenizer_file, load, load_folder

@@ -1,26 +1,34 @@
-"""`transplant_model`: a model in memory with the rows of a new vocabulary."""
+"""`transplant_model`: a model in memory with the rows of a new vocabulary.
 
+`compare_models`: runs two models on sequences of kept tokens and compares their logits. Needs torch and transformers.
+"""
+
+import random
 from collections.abc import Collection, Hashable, Iterator, Mapping
+from importlib import import_module
+from inspect import signature
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tokengraft.checkpoint.folder import Checkpoint, class_with_encoder, predicts_tokens
 from tokengraft.checkpoint.ids import (
+    CONFIG,
     FROM_MODEL,
     SUPPRESSED,
     TOKEN_MAP,
     Renumbering,
     id_fields,
     is_id_or_size,
+    read_config,
     suppressing,
 )
-from tokengraft.checkpoint.layout import Checkpoint, VocabTensor, Vocabulary, find_vocabulary, predicts_tokens
-from tokengraft.checkpoint.other_tables import require_fixed_ids
-from tokengraft.checkpoint.padding import padded_rows
+from tokengraft.checkpoint.layout import VocabTensor, Vocabulary, find_vocabulary, require_fixed_ids
+from tokengraft.checkpoint.result import Behaviour
 from tokengraft.checkpoint.rows import DEFAULT_HOLE_ROWS, Init, require_untied, unused_rows
-from tokengraft.checkpoint.table import NewTables, TransplantOptions, initializer_range, require_absent
+from tokengraft.checkpoint.table import NewTables, TransplantOptions, initializer_range, padded_rows, require_absent
 from tokengraft.checkpoint.tensors import Raw, TensorFile, TensorInfo
-from tokengraft.errors import CheckpointError, require_type, wrong_type
+from tokengraft.errors import CheckpointError, OptionError, option, require_type, wrong_type
 from tokengraft.progress import stage
 from tokengraft.vocab_plan import Source, VocabPlan
 
@@ -292,3 +300,85 @@ def _changes(config: Any, renumbering: Renumbering) -> Iterator[_Change]:
             yield from _changes(getattr(config, name), renumbering)
         elif value != before[name]:
             yield config, name, value
+
+
+SEQUENCES, LENGTH, GENERATED = 8, 24, 8
+TOLERANCE = 1e-3
+PROMPT = "The"
+
+
+def require_torch(hint: str = "") -> None:
+    """Refuses to run models if torch or transformers is not installed."""
+    try:
+        import_module("torch")
+        import_module("transformers")
+    except ImportError as error:
+        hint = hint or f"install them, or leave out {option('verify')}"
+        raise OptionError(f"running models needs torch and transformers: {error}", hint=hint) from error
+
+
+def compare_models(old: Path, new: Path, plan: VocabPlan) -> Behaviour:
+    """The comparison of the logits of kept tokens, on sequences of kept tokens, in the old and the new model.
+
+    Only one model is in memory at a time.
+    """
+    require_torch()
+    kept = sorted(plan.moved)
+    if not kept:
+        raise CheckpointError(
+            "no token is in both tokenizers: nothing to compare", hint=f"leave out {option('verify')}"
+        )
+    generator = random.Random(0)
+    sequences = [generator.choices(kept, k=LENGTH) for _ in range(SEQUENCES)]
+    before, old_text = _run(old, "the source", sequences, kept)
+    moved = plan.moved
+    after, new_text = _run(new, "the result", [[moved[i] for i in ids] for ids in sequences], [moved[i] for i in kept])
+    worst = float((before - after).abs().max() / before.abs().max().clamp(min=1e-9))
+    if not worst <= TOLERANCE:
+        raise CheckpointError(
+            f"the logits of kept tokens differ by {worst:.2e} of the largest logit; rounding explains at most "
+            f"{TOLERANCE}",
+            hint="please report this, with the architecture",
+        )
+    return Behaviour(SEQUENCES, worst, old_text, new_text)
+
+
+def _run(folder: Path, what: str, sequences: list[list[int]], wanted: list[int]) -> tuple["torch.Tensor", str]:
+    """The logits of the wanted tokens at every position of the sequences, and the text generated from the prompt.
+
+    For an encoder without a head for tokens, its output, such as hidden states. Encoders and encoder-decoders do not
+    generate text: many need more than a prompt.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    offline = {"local_files_only": True, "trust_remote_code": False}
+    name = class_with_encoder(read_config(folder / CONFIG))
+    try:
+        kind = getattr(import_module("transformers"), name) if name else AutoModelForCausalLM
+        model: Any = kind.from_pretrained(str(folder), dtype=torch.float32, **offline)
+        tokenizer: Any = AutoTokenizer.from_pretrained(str(folder), **offline)
+        with torch.no_grad():
+            found = model(**_inputs(model, sequences))[0]
+            if name:
+                return found[..., wanted] if found.shape[-1] == model.config.vocab_size else found, ""
+            prompt = tokenizer(PROMPT, return_tensors="pt", return_token_type_ids=False)
+            generated = model.generate(**prompt, max_new_tokens=GENERATED, do_sample=False)
+        return found[..., wanted], str(tokenizer.decode(generated[0]))
+    except Exception as error:  # any error of another library means that the model does not load or run
+        raise CheckpointError(
+            f"transformers cannot load or run {what}: {type(error).__name__}: {error}",
+            hint=f"check that the source loads and runs, or leave out {option('verify')}",
+        ) from error
+
+
+def _inputs(model: Any, sequences: list[list[int]]) -> "dict[str, torch.Tensor]":
+    """The sequences as the input of a model, of both parts of an encoder-decoder; silence for the encoder of speech."""
+    import torch
+
+    ids, config = torch.tensor(sequences), model.config
+    inputs = {"input_ids": ids}
+    if model.main_input_name == "input_features":
+        inputs = {"input_features": torch.zeros(len(ids), config.num_mel_bins, 2 * config.max_source_positions)}
+    both = "decoder_input_ids" in signature(model.forward).parameters  # not in classes with only the encoder
+    return inputs | ({"decoder_input_ids": ids} if both else {})

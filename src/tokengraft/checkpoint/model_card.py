@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tokengraft import _core
+from tokengraft.checkpoint.folder import class_with_encoder
 from tokengraft.checkpoint.ids import CONFIG, read_config
-from tokengraft.checkpoint.layout import class_with_encoder
 from tokengraft.checkpoint.model_files import CARD, MODULES
 from tokengraft.checkpoint.result import Transplant
 from tokengraft.errors import UnreadableFileError, escaped

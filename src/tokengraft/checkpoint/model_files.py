@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from tokengraft.checkpoint.folder import INDEX, OTHER_WEIGHTS, Checkpoint
 from tokengraft.checkpoint.ids import (
     CONFIG,
     CONFIGS,
@@ -25,7 +26,7 @@ from tokengraft.checkpoint.ids import (
     suppressing,
     with_roles,
 )
-from tokengraft.checkpoint.layout import INDEX, OTHER_WEIGHTS, Checkpoint, Vocabulary
+from tokengraft.checkpoint.layout import Vocabulary
 from tokengraft.checkpoint.tensors import TensorFile
 from tokengraft.errors import CheckpointError, option
 from tokengraft.formats.sources import TOKENIZER_JSON, folder_files, is_tokenizer_file

@@ -7,13 +7,13 @@ import os
 from pathlib import Path
 from typing import Any
 
-from tokengraft.checkpoint.compare_files import require_torch
+from tokengraft.checkpoint.adapter import is_adapter
+from tokengraft.checkpoint.adapter_transplant import AdapterJob
 from tokengraft.checkpoint.draft import DraftJob, is_draft
-from tokengraft.checkpoint.gguf.file import is_gguf
-from tokengraft.checkpoint.gguf.transplant import GgufJob
-from tokengraft.checkpoint.model_job import ModelJob
-from tokengraft.checkpoint.peft.new_rows import NewRowsJob
-from tokengraft.checkpoint.peft.transplant import AdapterJob, is_adapter
+from tokengraft.checkpoint.gguf_file import is_gguf
+from tokengraft.checkpoint.gguf_transplant import GgufJob
+from tokengraft.checkpoint.in_memory import require_torch
+from tokengraft.checkpoint.model_job import ModelJob, NewRowsJob
 from tokengraft.checkpoint.result import Transplant
 from tokengraft.checkpoint.rows import Init
 from tokengraft.checkpoint.table import TransplantOptions, require_absent

@@ -23,16 +23,7 @@ from tokengraft.output.json_file import JsonStyle
 from tokengraft.representation import FrozenDict
 from tokengraft.tokenizer.added import SETTINGS
 from tokengraft.tokenizer.kind import BYTE_OF, CHARACTER_OF, SPACE, byte_token, pipeline_steps
-from tokengraft.tokenizer.piece_model import (
-    BYTE,
-    CONTROL,
-    NAMES,
-    NORMAL,
-    UNKNOWN,
-    USER_DEFINED,
-    new_model,
-    placeholder,
-)
+from tokengraft.tokenizer.piece_model import BYTE, CONTROL, NAMES, NORMAL, UNKNOWN, USER_DEFINED, new_model, placeholder
 from tokengraft.tokenizer.rank_file import PATTERNS, Format, RankFile
 from tokengraft.tokenizer.rewrite import stale_files
 from tokengraft.tokenizer.tokenizer import Tokenizer

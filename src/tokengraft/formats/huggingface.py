@@ -15,13 +15,7 @@ from tokengraft import _core
 from tokengraft.errors import InvalidTokenizerError, UnreadableFileError
 from tokengraft.output.json_file import JsonStyle, parse_json, require_plain
 from tokengraft.representation import FrozenDict
-from tokengraft.tokenizer.kind import (
-    Algorithm,
-    algorithm_of,
-    detect_kind,
-    pipeline_alone,
-    require_whole_charsmaps,
-)
+from tokengraft.tokenizer.kind import Algorithm, algorithm_of, detect_kind, pipeline_alone, require_whole_charsmaps
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 MAX_ID = 2**32 - 1

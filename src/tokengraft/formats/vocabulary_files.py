@@ -266,7 +266,7 @@ def _piece_document(model: PieceModel) -> dict[str, Any]:
     if not model.is_unigram:
         return document
     unk_id = next((token_id for token_id, piece in enumerate(model.pieces) if piece.type == UNKNOWN), None)
-    settings = {"type": "Unigram", "unk_id": unk_id, "vocab": [], "byte_fallback": model.byte_fallback}
+    settings: dict[str, Any] = {"type": "Unigram", "unk_id": unk_id, "vocab": [], "byte_fallback": model.byte_fallback}
     # Words can be split one by one, unless a piece spans two of them.
     is_split = not any(SPACE in string[1:] for string in model.normal)
     words = {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": "never", "split": True}

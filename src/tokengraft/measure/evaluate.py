@@ -11,13 +11,7 @@ from tokengraft.corpus.options import ReadOptions
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import CountsError, OptionError, Progress, option, require_type
 from tokengraft.formats.sources import load
-from tokengraft.measure.metrics import (
-    LONGEST_DIFFERENCE,
-    DocumentComparison,
-    renyi_efficiency,
-    share,
-    used_share,
-)
+from tokengraft.measure.metrics import LONGEST_DIFFERENCE, DocumentComparison, renyi_efficiency, share, used_share
 from tokengraft.measure.scores import Evaluation, Score
 from tokengraft.measure.segments import (
     Segmenter,
@@ -112,7 +106,7 @@ def evaluate(
 
 def _require_models(tokenizers: Tokenizers, texts: Texts) -> None:
     """Refuses to score tokenizers without weights, and counts."""
-    from tokengraft.checkpoint.layout import has_weights
+    from tokengraft.checkpoint.folder import has_weights
 
     for name, source in tokenizers.items():
         if not isinstance(source, str | os.PathLike) or not has_weights(source):

@@ -19,7 +19,7 @@ from typing import Any
 from tokengraft import _core
 from tokengraft.checkpoint.draft import IDS, PLOT, TARGET, DraftJob, ids_hash, map_files, maps_of, recorded_hash
 from tokengraft.checkpoint.model_files import REPORT, written_before
-from tokengraft.checkpoint.padding import model_rows
+from tokengraft.checkpoint.table import model_rows
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import OptionError, option, require
 from tokengraft.formats.sources import load

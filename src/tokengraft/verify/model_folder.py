@@ -20,15 +20,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from tokengraft.checkpoint.folder import has_weights, open_checkpoint
 from tokengraft.checkpoint.ids import CONFIG, GENERATION, NEVER_CHOSEN, id_fields, read_config
-from tokengraft.checkpoint.layout import (
-    PER_LAYER,
-    PER_LAYER_SIZE,
-    VocabTensor,
-    has_weights,
-    open_checkpoint,
-    vocabulary_tensors,
-)
+from tokengraft.checkpoint.layout import PER_LAYER, PER_LAYER_SIZE, VocabTensor, vocabulary_tensors
 from tokengraft.errors import CheckpointError
 from tokengraft.formats import load
 from tokengraft.formats.huggingface import write_tokenizer_json

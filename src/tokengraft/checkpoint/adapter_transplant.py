@@ -18,24 +18,9 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from tokengraft import _core
-from tokengraft.checkpoint.byte_ranges import copy_bytes
-from tokengraft.checkpoint.compare_files import ByteComparison, comparisons
-from tokengraft.checkpoint.ids import CONFIG, CONFIGS, Renumbering, id_fields, model_configs, read_config
-from tokengraft.checkpoint.layout import (
-    INDEX,
-    SINGLE,
-    Checkpoint,
-    Vocabulary,
-    find_vocabulary,
-    has_weights,
-    predicts_tokens,
-)
-from tokengraft.checkpoint.layout import open_checkpoint as open_model
-from tokengraft.checkpoint.model_files import CARD, REPORT, is_old, recorded_inits, written_before
-from tokengraft.checkpoint.other_tables import require_no_other_tables
-from tokengraft.checkpoint.padding import plan_of_rows
-from tokengraft.checkpoint.peft.new_rows import ADAPTER_CONFIG, ADAPTER_WEIGHTS
-from tokengraft.checkpoint.peft.parts import (
+from tokengraft.checkpoint.adapter import (
+    ADAPTER_CONFIG,
+    ADAPTER_WEIGHTS,
     COLUMNS,
     FROZEN,
     INDICES,
@@ -44,18 +29,25 @@ from tokengraft.checkpoint.peft.parts import (
     adapter_parts,
     does_not_fit,
     ids_of,
+    opened,
     require_ids,
     require_layers,
 )
-from tokengraft.checkpoint.result import Transplant, describe, write_report
+from tokengraft.checkpoint.folder import Checkpoint, has_weights, predicts_tokens
+from tokengraft.checkpoint.folder import open_checkpoint as open_model
+from tokengraft.checkpoint.ids import CONFIGS, Renumbering, id_fields, model_configs
+from tokengraft.checkpoint.layout import Vocabulary, find_vocabulary, require_no_other_tables
+from tokengraft.checkpoint.model_files import CARD, REPORT, is_old, recorded_inits, written_before
+from tokengraft.checkpoint.result import ByteComparison, Transplant, comparisons, describe, write_report, write_table
 from tokengraft.checkpoint.rows import BLOCK, DEFAULT_HOLE_ROWS, init_name, require_untied, unused_rows
-from tokengraft.checkpoint.table import NewTables, TransplantOptions, write_table
+from tokengraft.checkpoint.table import NewTables, TransplantOptions, plan_of_rows
 from tokengraft.checkpoint.tensors import (
     ITEM_BYTES,
     Ids,
     Raw,
     TensorFile,
     TensorInfo,
+    copy_bytes,
     header_bytes,
     narrow,
     read_rows,
@@ -69,17 +61,10 @@ from tokengraft.output.json_file import JsonStyle
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.vocab_plan import VocabPlan, plan
 
-_PICKLED = "adapter_model.bin"
 MAX_PADDING = 1024
 _LINEAR = ("fvt-rare", "fvt", "length-weighted", "mean")
 _Writer = Callable[[BinaryIO, BinaryIO], object]
 """Writes a tensor, from the old file to the new one."""
-
-
-def is_adapter(folder: Path) -> bool:
-    """Whether a folder has an adapter of PEFT, complete or not, and no model."""
-    parts = (os.path.lexists(folder / name) for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS, _PICKLED))
-    return any(parts) and not any(os.path.lexists(folder / name) for name in (CONFIG, SINGLE, INDEX))
 
 
 @dataclass(frozen=True)
@@ -282,28 +267,6 @@ class AdapterJob:
 def _is_copied(path: Path) -> bool:
     # A card names the old model as the base.
     return not (is_old(path) or path.name in (*CONFIGS, CARD))
-
-
-def opened(folder: Path) -> tuple[dict[str, Any], TensorFile]:
-    """The config and the header of an adapter."""
-    path = folder / ADAPTER_CONFIG
-    if not path.is_file():
-        raise CheckpointError(f"`{folder}` has an adapter of PEFT without `{path.name}`", hint="add the file")
-    if not (folder / ADAPTER_WEIGHTS).is_file():
-        if (folder / _PICKLED).exists():
-            raise CheckpointError(
-                f"the adapter in `{folder}` is pickled (`{_PICKLED}`), and unpickling can run any code",
-                hint="if you trust it, load and save it with PEFT: `model.save_pretrained('NEW')` writes safetensors",
-            )
-        raise CheckpointError(f"the adapter in `{folder}` has no `{ADAPTER_WEIGHTS}`", hint="add the file")
-    config = read_config(path)
-    kind = config.get("peft_type") if isinstance(config, dict) else None
-    if not isinstance(kind, str):
-        raise CheckpointError(f"`{path}` has no `peft_type`: it is not the config of an adapter", hint="add the field")
-    for field, value in config.items():
-        if "token" in field and isinstance(value, list) and value and field not in INDICES.values():
-            raise does_not_fit(f"`{field}` lists ids of tokens, and the new tokenizer may split their text otherwise")
-    return config, TensorFile.open(folder / ADAPTER_WEIGHTS)
 
 
 def _old_tokenizer(folder: Path, config: Mapping[str, Any], base: Tokenizer | None) -> Tokenizer:
