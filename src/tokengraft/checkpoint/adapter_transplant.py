@@ -17,7 +17,6 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from tokengraft import _core
 from tokengraft.checkpoint.adapter import (
     ADAPTER_CONFIG,
     ADAPTER_WEIGHTS,
@@ -37,9 +36,17 @@ from tokengraft.checkpoint.folder import Checkpoint, has_weights, predicts_token
 from tokengraft.checkpoint.folder import open_checkpoint as open_model
 from tokengraft.checkpoint.ids import CONFIGS, Renumbering, id_fields, model_configs
 from tokengraft.checkpoint.layout import Vocabulary, find_vocabulary, require_no_other_tables
-from tokengraft.checkpoint.model_files import CARD, REPORT, is_old, recorded_inits, written_before
-from tokengraft.checkpoint.result import ByteComparison, Transplant, comparisons, describe, write_report, write_table
-from tokengraft.checkpoint.rows import BLOCK, DEFAULT_HOLE_ROWS, init_name, require_untied, unused_rows
+from tokengraft.checkpoint.model_files import CARD, REPORT, is_old, recorded, written_before
+from tokengraft.checkpoint.result import (
+    ByteComparison,
+    Transplant,
+    comparisons,
+    describe,
+    request_of,
+    write_report,
+    write_table,
+)
+from tokengraft.checkpoint.rows import BLOCK, init_name, require_untied, unused_rows
 from tokengraft.checkpoint.table import NewTables, TransplantOptions, plan_of_rows
 from tokengraft.checkpoint.tensors import (
     ITEM_BYTES,
@@ -104,8 +111,8 @@ class AdapterJob:
         for size in sorted({n for _, shape in others for n in shape if 0 <= n - changes.rows_before <= MAX_PADDING}):
             require_no_other_tables(others, size, checkpoint.config)
         fields = [field for one in model_configs(checkpoint.folder).values() for field in id_fields(one)]
-        how = options.hole_rows or DEFAULT_HOLE_ROWS
-        unused = replace(unused_rows(changes, (rows, vocabulary.rows), how, fields), suppressed=frozenset())
+        renumbering = Renumbering(changes, (rows, vocabulary.rows))
+        unused = replace(unused_rows(renumbering, options.hole_rows, fields), suppressed=frozenset())
         changed = tuple(part.vocab_tensor for part in parts.values() if part.rows is not None and part.suffix != FROZEN)
         require_untied(options.output_init, tied=vocabulary.tied)
         warnings: tuple[str, ...] = ()
@@ -113,9 +120,7 @@ class AdapterJob:
             options, warnings = _with_inits(options, checkpoint.folder, tied=vocabulary.tied)
         tables = Vocabulary(changed, rows, vocabulary.tied, "the names of PEFT")
         has_output = predicts_tokens(checkpoint.config)
-        new_tables = NewTables(
-            tables, changes, vocabulary.rows, options, unused, has_output=has_output, of_changes=True
-        )
+        new_tables = NewTables(tables, renumbering, options, unused, has_output=has_output, of_changes=True)
         job = cls(folder, config, file, parts, checkpoint, new, new_tables, warnings)
         for part in parts.values():
             if part.suffix == FROZEN:
@@ -155,21 +160,17 @@ class AdapterJob:
                 new.write(header_bytes([info for info, _ in written], self.file.metadata))
                 for _, write in written:
                     write(old, new)
-            done = replace(self.describe(), compared=self._compare(TensorFile.open(weights)))
-            write_report(done, config, {"request": self._request()}, folder)
-        return done
-
-    def _request(self) -> dict[str, Any]:
-        options = self.tables.options
-        return {
-            "step": "transplant",
-            "versions": {"tokengraft": _core.__version__},
-            "options": {"init": options.inits[0], "output_init": options.output_init, "hole_rows": options.hole_rows},
-            "inputs": [
+            done, options = (
+                replace(self.describe(), compared=self._compare(TensorFile.open(weights))),
+                self.tables.options,
+            )
+            inputs = [
                 {"role": "adapter", "name": self.folder.name, "bytes": self.file.path.stat().st_size},
                 {"role": "model", "name": self.model.folder.name, "sha256": self.new.content_hash},
-            ],
-        }
+            ]
+            asked = {"init": options.inits[0], "output_init": options.output_init, "hole_rows": options.hole_rows}
+            write_report(done, config, {"request": request_of("transplant", asked, inputs)}, folder)
+        return done
 
     def _new_tensor(self, info: TensorInfo) -> tuple[TensorInfo, _Writer] | None:
         """The header of a written tensor, and what writes it; None for one that is left out."""
@@ -254,7 +255,7 @@ class AdapterJob:
         """The new ids of those that have a row in the new vocabulary, by their place in the list."""
         rows = self.tables.vocabulary.rows
         require_ids(ids, rows)
-        moved = Renumbering(self.tables.plan, (rows, self.tables.rows)).moved
+        moved = self.tables.renumbering.moved
         return {place: moved[token_id] for place, token_id in enumerate(ids) if token_id in moved}
 
     def _kept(self, part: Part) -> Ids:
@@ -308,15 +309,15 @@ def _with_inits(options: TransplantOptions, model: Path, *, tied: bool) -> tuple
 
     Refuses others than these, and initialisers by which the change of a new token's row is not known.
     """
-    used = recorded_inits(model)
-    warnings: tuple[str, ...] = ()
-    if used is None and options.init is None:
+    used = [recorded(model, "transplant", "init", role) for role in ("input", "output")]
+    is_known, warnings = all(isinstance(init, str) for init in used), tuple[str, ...]()
+    if not is_known and options.init is None:
         warnings = (
             f"`{model}` has no `{REPORT}`, or it does not say with which initialiser the model was transplanted: the "
             f"rows of new tokens are made with {options.inits[0]}; pass --init if the model has others",
         )
-    elif used is not None:
-        asked = (options.init or used[0], options.output_init or options.init or used[1])
+    elif is_known:
+        asked = [options.init or used[0], options.output_init or options.init or used[1]]
         if asked[: 1 if tied else 2] != used[: 1 if tied else 2]:
             asked_names, names = (" and ".join(dict.fromkeys(map(init_name, inits))) for inits in (asked, used))
             raise OptionError(

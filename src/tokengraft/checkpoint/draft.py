@@ -24,10 +24,10 @@ import numpy.typing as npt
 from tokengraft.checkpoint.folder import INDEX, Checkpoint, open_checkpoint
 from tokengraft.checkpoint.ids import CONFIG, Renumbering, model_configs, read_config
 from tokengraft.checkpoint.layout import VocabTensor, Vocabulary, find_vocabulary
-from tokengraft.checkpoint.model_files import REPORT, is_old, written_before
+from tokengraft.checkpoint.model_files import is_old, written_before
 from tokengraft.checkpoint.result import ByteComparison, Transplant, comparisons, describe, write_file, write_report
-from tokengraft.checkpoint.rows import DEFAULT_HOLE_ROWS, Unused, unused_rows
-from tokengraft.checkpoint.table import NewTables, TransplantOptions, initializer_range, padded_rows, plan_of_rows
+from tokengraft.checkpoint.rows import Unused, unused_rows
+from tokengraft.checkpoint.table import NewTables, TransplantOptions, initializer_range, plan_of_rows
 from tokengraft.checkpoint.tensors import Ids, TensorFile, read_rows
 from tokengraft.errors import CheckpointError, OptionError, TokengraftError, option
 from tokengraft.formats.sources import folder_files, is_tokenizer_file, load, load_folder
@@ -69,14 +69,6 @@ def map_files(ids: Iterable[int], rows: int) -> dict[str, bytes]:
 def ids_hash(tokenizer: Tokenizer) -> str:
     """A hash of the tokens and their ids: a map fits all tokenizers with the same."""
     return sha256(json.dumps(sorted(tokenizer.ids.items())).encode()).hexdigest()
-
-
-def recorded_hash(folder: Path) -> str | None:
-    """The `ids_hash` of the tokenizer that the ids in a folder were chosen for, by its record; None if it has none."""
-    try:
-        return str(json.loads((folder / REPORT).read_bytes())[TARGET])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return None
 
 
 def is_draft(folder: Path) -> bool:
@@ -197,13 +189,12 @@ class DraftJob:
         draft.require_sound()
         old, new = base or load_folder(folder), given if isinstance(given, Tokenizer) else load(given)
         changes = plan_of_rows(plan(old, new), old, draft.rows, model_configs(folder))
-        rows = padded_rows(changes.rows_before, changes.rows_after, draft.rows, options.pad_multiple)
-        renumbering, has_map = Renumbering(changes, (draft.rows, rows)), bool(draft.maps)
+        renumbering, has_map = options.renumbering(changes, draft.rows), bool(draft.maps)
         full = (*([draft.embedding] if draft.embedding else []), *(() if has_map else draft.heads))
-        unused = unused_rows(changes, renumbering.rows, options.hole_rows or DEFAULT_HOLE_ROWS)
-        unused, spread = replace(unused, suppressed=frozenset()), initializer_range(draft.source.text_config)
+        unused = replace(unused_rows(renumbering, options.hole_rows), suppressed=frozenset())
         vocabulary = Vocabulary(full, draft.rows, tied=False, found_by=_FOUND)
-        tables = [NewTables(vocabulary, changes, rows, options, unused, spread)]
+        spread, rows = initializer_range(draft.source.text_config), renumbering.rows[1]
+        tables = [NewTables(vocabulary, renumbering, options, unused, spread)]
         config, ids = renumbering.config(draft.source.config, CONFIG), None
         if has_map:
             row_of, sources = {int(i): row for row, i in enumerate(draft.ids)}, dict[int, Source]()
@@ -273,4 +264,5 @@ def _head_tables(
     """Heads whose new rows are given by rows of the old ones."""
     rows, new = heads[0].info.rows, tuple(sources)
     changes = VocabPlan(rows, new, tuple(sorted({*range(rows)}.difference(new))), tuple(lengths))
-    return NewTables(Vocabulary(heads, rows, tied=False, found_by=_FOUND), changes, len(new), options, Unused())
+    vocabulary = Vocabulary(heads, rows, tied=False, found_by=_FOUND)
+    return NewTables(vocabulary, Renumbering(changes, (rows, len(new))), options, Unused())

@@ -43,8 +43,8 @@ from tokengraft.checkpoint.gguf_vocabulary import (
 from tokengraft.checkpoint.ids import SUPPRESSED, Renumbering, suppressing
 from tokengraft.checkpoint.layout import VocabTensor, Vocabulary, require_no_other_tables
 from tokengraft.checkpoint.result import ByteComparison, Transplant, comparisons, describe, write_table
-from tokengraft.checkpoint.rows import DEFAULT_HOLE_ROWS, require_untied, unused_rows
-from tokengraft.checkpoint.table import NewTables, TransplantOptions, padded_rows
+from tokengraft.checkpoint.rows import require_untied, unused_rows
+from tokengraft.checkpoint.table import NewTables, TransplantOptions
 from tokengraft.checkpoint.tensors import ITEM_BYTES, Q8_0, copy_bytes
 from tokengraft.errors import CheckpointError
 from tokengraft.formats.huggingface import write_tokenizer_json
@@ -54,7 +54,7 @@ from tokengraft.tokenizer.known_tokens import require_unbroken
 from tokengraft.tokenizer.llama_cpp import skipping_warning
 from tokengraft.tokenizer.piece_model import BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED
 from tokengraft.tokenizer.tokenizer import Tokenizer
-from tokengraft.vocab_plan import VocabPlan, plan
+from tokengraft.vocab_plan import plan
 
 INPUT, OUTPUT = "token_embd.weight", "output.weight"
 _TABLES: tuple[tuple[re.Pattern[str], Role], ...] = (
@@ -108,15 +108,15 @@ class GgufJob:
         skipping = skipping_warning(new, pre) if new.kind == "byte-level" else None
         warnings += (skipping,) if skipping else ()
         changes = plan(inside, new)
-        rows = padded_rows(changes.rows_before, changes.rows_after, vocabulary.rows, options.pad_multiple)
-        change = VocabularyChange(tokens, inside, new, changes, rows)
+        renumbering = options.renumbering(changes, vocabulary.rows)
+        change = VocabularyChange(tokens, inside, new, renumbering)
         fixed = [tensor.info for tensor in vocabulary.tensors if tensor.info.dtype not in WRITABLE]
-        unused = unused_rows(changes, (vocabulary.rows, rows), options.hole_rows or DEFAULT_HOLE_ROWS, change.id_fields)
+        unused = unused_rows(renumbering, options.hole_rows, change.id_fields)
         if options.hole_rows is None and fixed:
             warnings += (_KEPT_HOLES.format(len(unused.rows)),) if unused.rows else ()
             unused = replace(unused, rows=frozenset(), how="keep")
         embeds = any(key.endswith(".pooling_type") for key in file.keys)
-        tables = NewTables(vocabulary, changes, rows, options, unused, has_output=not embeds)
+        tables = NewTables(vocabulary, renumbering, options, unused, has_output=not embeds)
         n_new = int((tables.copies < 0).sum())
         if fixed and n_new:
             raise CheckpointError(
@@ -223,9 +223,7 @@ class VocabularyChange:
     base: Tokenizer
     """The tokenizer of the file."""
     new: Tokenizer
-    plan: VocabPlan
-    rows: int
-    """Rows of the new tables, padding included."""
+    renumbering: Renumbering
 
     @property
     def file(self) -> GgufFile:
@@ -244,7 +242,7 @@ class VocabularyChange:
     @cached_property
     def tokens(self) -> list[GgufToken]:
         """A token for every new row."""
-        tokens = [self._token(token_id) for token_id in range(self.rows)]
+        tokens = [self._token(token_id) for token_id in range(self.renumbering.rows[1])]
         if len({token.string for token in tokens}) < len(tokens):
             raise CheckpointError(
                 "two tokens would have the same string, which llama.cpp does not load: a token has the name of a "
@@ -254,7 +252,8 @@ class VocabularyChange:
         return tokens
 
     def _token(self, token_id: int) -> GgufToken:
-        source = self.plan.sources[token_id] if token_id < self.plan.rows_after else None
+        plan = self.renumbering.plan
+        source = plan.sources[token_id] if token_id < plan.rows_after else None
         if source is None:  # as the converter: that of the SentencePiece model, if there is one
             model = self.new.piece_model
             if model is None or token_id not in model.holes:
@@ -313,16 +312,15 @@ class VocabularyChange:
 
     def _numbers(self) -> Iterator[GgufKey]:
         """Keys that hold ids or the size of the vocabulary."""
-        before = len(self.vocabulary.tokens)
-        renumbering = Renumbering(self.plan, (before, self.rows))
+        before, after = self.renumbering.rows
         for name, key in self.file.keys.items():
             last = name.rsplit(".", 1)[-1]
             if _IDS.search(last):
-                yield _renumbered(key, renumbering, self.file.path.name)
+                yield _renumbered(key, self.renumbering, self.file.path.name)
             elif last == _SIZE:
                 if key.value != before:
                     raise wrong_file(f"`{name}` is {key.text}, and the file has {before:,} tokens")
-                yield number_key(key, self.rows)
+                yield number_key(key, after)
 
 
 def _renumbered(key: GgufKey, renumbering: Renumbering, file: str) -> GgufKey:

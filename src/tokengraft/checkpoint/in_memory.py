@@ -25,8 +25,8 @@ from tokengraft.checkpoint.ids import (
 )
 from tokengraft.checkpoint.layout import VocabTensor, Vocabulary, find_vocabulary, require_fixed_ids
 from tokengraft.checkpoint.result import Behaviour
-from tokengraft.checkpoint.rows import DEFAULT_HOLE_ROWS, Init, require_untied, unused_rows
-from tokengraft.checkpoint.table import NewTables, TransplantOptions, initializer_range, padded_rows, require_absent
+from tokengraft.checkpoint.rows import Init, require_untied, unused_rows
+from tokengraft.checkpoint.table import NewTables, TransplantOptions, initializer_range, require_absent
 from tokengraft.checkpoint.tensors import Raw, TensorFile, TensorInfo
 from tokengraft.errors import CheckpointError, OptionError, option, require_type, wrong_type
 from tokengraft.progress import stage
@@ -180,23 +180,22 @@ def transplant_model(
             hint="make the plan with the tokenizer that the model was trained with; if the last tokens have no rows, "
             f"as in Gemma-3's models for text, add them: `model.resize_token_embeddings({plan.rows_before})`",
         )
-    rows = padded_rows(plan.rows_before, plan.rows_after, before, chosen.pad_multiple)
-    renumbering = Renumbering(plan, (before, rows))
+    renumbering = chosen.renumbering(plan, before)
     require_fixed_ids(vocabulary.shorter, checkpoint.config, renumbering)
     require_untied(chosen.output_init, tied=vocabulary.tied)
     # Everything that may fail is done before the first change.
     settings = _Settings(model, {*map(storage, weights.values())}, renumbering)
-    unused = unused_rows(plan, (before, rows), chosen.hole_rows or DEFAULT_HOLE_ROWS, settings.id_fields)
+    unused = unused_rows(renumbering, chosen.hole_rows, settings.id_fields)
     changes = settings.changes(unused.suppressed)
     spread, has_output = initializer_range(checkpoint.text_config), predicts_tokens(checkpoint.config)
-    new = NewTables(vocabulary, plan, rows, chosen, unused, spread, has_output)
+    new = NewTables(vocabulary, renumbering, chosen, unused, spread, has_output)
     pairs = zip(weights.values(), vocabulary.tensors, strict=True)
     parameters = {storage(weight): _parameter(weight, new, tensor) for weight, tensor in pairs}
     for module in model.modules():
         _replace_tables(module, parameters)
     for owner, name, value in changes:
         setattr(owner, name, value)
-    made = (*plan.sources, *(None,) * (rows - plan.rows_after))
+    made = (*plan.sources, *(None,) * (new.rows - plan.rows_after))
     return tuple(copy if copy >= 0 else source for copy, source in zip(new.copies.tolist(), made, strict=True))
 
 

@@ -205,21 +205,20 @@ def _index(source: Checkpoint, vocabulary: Vocabulary, rows: int) -> bytes:
 
 def written_before(folder: Path) -> Callable[[Path], bool]:
     """A test whether an earlier transplant wrote a file of a folder, according to its report."""
-    try:
-        names = {str(name) for name in json.loads((folder / REPORT).read_bytes())["files"]} | {REPORT}
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        names = set()
+    files = recorded(folder, "files")
+    names = {*map(str, files), REPORT} if isinstance(files, list) else set()
     return lambda path: path.as_posix() in names
 
 
-def recorded_inits(model: Path) -> tuple[str, str] | None:
-    """The initialisers of input and output that a model was transplanted with, by its record."""
+def recorded(folder: Path, *keys: str) -> Any:
+    """What the record of a folder has under some keys, one inside the other; None if it has none."""
     try:
-        inits = json.loads((model / REPORT).read_bytes())["transplant"]["init"]
-        used = (inits["input"], inits["output"])
+        found = json.loads((folder / REPORT).read_bytes())
+        for key in keys:
+            found = found[key]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
-    return used if all(isinstance(init, str) for init in used) else None
+    return found
 
 
 def require_transformer_here(folder: Path) -> None:

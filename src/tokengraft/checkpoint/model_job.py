@@ -17,7 +17,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from tokengraft import _core
 from tokengraft.checkpoint.adapter import ADAPTER_CONFIG, ADAPTER_WEIGHTS, PREFIX
 from tokengraft.checkpoint.folder import (
     Checkpoint,
@@ -27,7 +26,7 @@ from tokengraft.checkpoint.folder import (
     predicts_tokens,
     require_no_adapter,
 )
-from tokengraft.checkpoint.ids import CONFIG, GENERATION, Renumbering, id_fields, model_configs, read_config
+from tokengraft.checkpoint.ids import CONFIG, GENERATION, id_fields, model_configs, read_config
 from tokengraft.checkpoint.in_memory import compare_models
 from tokengraft.checkpoint.layout import VocabTensor, find_vocabulary, module_path, require_fixed_ids
 from tokengraft.checkpoint.model_card import CardFacts, base_name, made_by, model_card, public_command
@@ -41,17 +40,17 @@ from tokengraft.checkpoint.model_files import (
     with_suppressed,
     written_before,
 )
-from tokengraft.checkpoint.result import ByteComparison, Transplant, describe, write_report, write_weights
-from tokengraft.checkpoint.rows import DEFAULT_HOLE_ROWS, init_name, require_untied, unused_rows
-from tokengraft.checkpoint.table import (
-    NewTables,
-    OldRows,
-    TransplantOptions,
-    initializer_range,
-    padded_rows,
-    plan_of_rows,
-    repaired,
+from tokengraft.checkpoint.result import (
+    ByteComparison,
+    Transplant,
+    describe,
+    not_finite,
+    request_of,
+    write_report,
+    write_weights,
 )
+from tokengraft.checkpoint.rows import init_name, require_untied, unused_rows
+from tokengraft.checkpoint.table import NewTables, OldRows, TransplantOptions, initializer_range, plan_of_rows, repaired
 from tokengraft.checkpoint.tensors import Ids, Raw, TensorFile, all_finite, header_bytes, read_into, read_rows
 from tokengraft.errors import CheckpointError, OptionError, option, require
 from tokengraft.formats.sources import load, load_folder
@@ -108,15 +107,14 @@ class ModelJob:
                 "`hole_rows` is `keep`, and the model has no rows for some of its added tokens, which could get others",
                 hint="leave it out: these tokens get a row that is never chosen",
             )
-        rows = padded_rows(changes.rows_before, changes.rows_after, vocabulary.rows, options.pad_multiple)
-        renumbering = Renumbering(changes, (vocabulary.rows, rows))
+        renumbering = options.renumbering(changes, vocabulary.rows)
         require_fixed_ids(vocabulary.shorter, source.config, renumbering)
         files = model_files(source, vocabulary, (old, new), renumbering)
-        unused = unused_rows(changes, renumbering.rows, options.hole_rows or DEFAULT_HOLE_ROWS, used_by_configs(files))
+        unused = unused_rows(renumbering, options.hole_rows, used_by_configs(files))
         if not generates(source.config):
             unused = replace(unused, suppressed=frozenset())
         spread, has_output = initializer_range(source.text_config), predicts_tokens(source.config)
-        tables = NewTables(vocabulary, changes, rows, options, unused, spread, has_output)
+        tables = NewTables(vocabulary, renumbering, options, unused, spread, has_output)
         given = os.fspath(new_tokenizer) if isinstance(new_tokenizer, str | os.PathLike) else "NEW_TOKENIZER"
         names = os.fspath(checkpoint), given
         return cls(names, source, old, new, with_suppressed(files, unused.suppressed), tables)
@@ -142,7 +140,7 @@ class ModelJob:
 
     def _stale(self) -> Iterator[str]:
         """Warnings of other files that name ids which have changed: what they are for is not known."""
-        moved = Renumbering(self.tables.plan, (self.tables.vocabulary.rows, self.tables.rows)).moved
+        moved = self.tables.renumbering.moved
         for path in (self.source.folder / name for name in self.files.copied if name.endswith(".json")):
             try:
                 fields = id_fields(read_config(path))
@@ -185,8 +183,7 @@ class ModelJob:
 
     def write_weights(self, folder: Path) -> ByteComparison:
         """Writes the weight files, and compares them with those of the source."""
-        options = self.tables.options
-        return write_weights(self.source, self.tables, folder, options.hard_link, options.progress)
+        return write_weights(self.source, self.tables, folder)
 
     def _card(self, done: Transplant) -> bytes:
         options, words = self.tables.options, ["tokengraft", "transplant", base_name(self.source.folder), self.names[1]]
@@ -206,22 +203,14 @@ class ModelJob:
 
     def _request(self) -> dict[str, Any]:
         options, size = self.tables.options, sum(file.path.stat().st_size for file in self.source.files)
-        return {
-            "step": "transplant",
-            "versions": {"tokengraft": _core.__version__},
-            "options": {
-                "init": init_name(options.inits[0]),
-                "output_init": init_name(options.output_init) if options.output_init else None,
-                "hole_rows": options.hole_rows,
-                "pad_multiple": options.pad_multiple,
-                "hard_link": options.hard_link,
-                "seed": options.seed,
-            },
-            "inputs": [
-                {"role": "model", "name": self.source.folder.name, "bytes": size, "sha256": self.old.content_hash},
-                {"role": "tokenizer", "name": self.new.main, "sha256": self.new.content_hash},
-            ],
-        }
+        output_init = init_name(options.output_init) if options.output_init else None
+        asked = {"init": init_name(options.inits[0]), "output_init": output_init}
+        asked |= {name: getattr(options, name) for name in ("hole_rows", "pad_multiple", "hard_link", "seed")}
+        inputs = [
+            {"role": "model", "name": self.source.folder.name, "bytes": size, "sha256": self.old.content_hash},
+            {"role": "tokenizer", "name": self.new.main, "sha256": self.new.content_hash},
+        ]
+        return request_of("transplant", asked, inputs)
 
 
 ROWS = "token_adapter.trainable_tokens_delta"
@@ -354,8 +343,4 @@ def _require_equal(folder: Path, tables: NewTables, found: Mapping[str, VocabTen
                 if not np.array_equal(again, block):
                     raise CheckpointError(f"rows of `{info.name}` differ from what was written", hint="check the disk")
                 if not all_finite(again, info.dtype):
-                    raise CheckpointError(
-                        f"a new row of `{tensor.info.name}` has numbers that are not finite",
-                        hint=f"check the source for rows that are not finite, or pass another {option('init')}, or "
-                        f"{option('hole_rows', 'keep')}",
-                    )
+                    raise not_finite(tensor.info.name)

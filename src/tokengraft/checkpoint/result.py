@@ -6,7 +6,7 @@ again, byte by byte, in parts that can run in threads.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -185,6 +185,12 @@ def write_report(
     write_record(folder, {**source, **facts}, {"transplant": done.as_dict(), **(more or {})})
 
 
+def request_of(step: str, options: Mapping[str, Any], inputs: Sequence[Any]) -> dict[str, Any]:
+    """What a record says was asked for."""
+    versions = {"tokengraft": _core.__version__}
+    return {"step": step, "versions": versions, "options": dict(options), "inputs": [*inputs]}
+
+
 def write_record(folder: Path, facts: Mapping[str, Any], result: Mapping[str, Any]) -> None:
     """Writes `tokengraft.json`: facts, the names of all files in the folder, and what was done."""
     files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
@@ -277,12 +283,17 @@ def _compare_rows(old: TensorFile, new: TensorFile, name: str, rows: Ids, source
     if not np.array_equal(written[kept], source):
         raise _damage(_KEPT.format(name))
     if not all_finite(written[~kept], new.tensors[name].dtype):
-        raise CheckpointError(
-            f"a new row of `{name}` has numbers that are not finite",
-            hint=f"check the source for rows that are not finite, or pass another {option('init')}, or "
-            f"{option('hole_rows', 'keep')}",
-        )
+        raise not_finite(name)
     return ByteComparison(kept_rows=int(kept.sum()), new_rows=int((~kept).sum()))
+
+
+def not_finite(name: str) -> CheckpointError:
+    """The error for new rows of a table that are no numbers."""
+    return CheckpointError(
+        f"a new row of `{name}` has numbers that are not finite",
+        hint=f"check the source for rows that are not finite, or pass another {option('init')}, or "
+        f"{option('hole_rows', 'keep')}",
+    )
 
 
 def _damage(what: str) -> CheckpointError:
@@ -296,9 +307,7 @@ PROGRESS_SECONDS = 0.25
 """Between two reports of the bytes that have been written."""
 
 
-def write_weights(
-    source: Checkpoint, tables: NewTables, folder: Path, hard_link: bool, progress: Progress | None
-) -> ByteComparison:
+def write_weights(source: Checkpoint, tables: NewTables, folder: Path) -> ByteComparison:
     """Writes every weight file with new tables, and compares it with its source while it is written to the disk."""
     stop = Event()
     with _threads(stop) as (writing, comparing):
@@ -309,7 +318,7 @@ def write_weights(
             if changed:
                 write_file(file, changed, out, stop)
             else:
-                share_or_copy(file.path.resolve(), out, stop, hard_link=hard_link)
+                share_or_copy(file.path.resolve(), out, stop, hard_link=tables.options.hard_link)
             parts = comparisons(file, TensorFile.open(out), tables.copies_by_table)
             compared = [comparing.submit(part) for part in parts]
             sync(out)
@@ -317,7 +326,7 @@ def write_weights(
 
         largest_first = sorted(source.files, key=lambda file: -file.path.stat().st_size)
         jobs = {writing.submit(write_and_compare, file): file.path for file in largest_first}
-        return ByteComparison.total(_finished(jobs, folder, progress))
+        return ByteComparison.total(_finished(jobs, folder, tables.options.progress))
 
 
 def write_file(

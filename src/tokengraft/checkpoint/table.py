@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 
 from tokengraft.checkpoint.folder import Checkpoint, has_weights, open_checkpoint
-from tokengraft.checkpoint.ids import CONFIG, id_fields, read_config
+from tokengraft.checkpoint.ids import CONFIG, Renumbering, id_fields, read_config
 from tokengraft.checkpoint.layout import PER_LAYER, VocabTensor, Vocabulary, find_vocabulary
 from tokengraft.checkpoint.rows import (
     DEFAULT,
@@ -186,6 +186,10 @@ class TransplantOptions:
         init = self.init or DEFAULT
         return init, self.output_init or init
 
+    def renumbering(self, plan: VocabPlan, rows: int) -> Renumbering:
+        """The change of ids in a table with so many rows, and with the padding that was asked for."""
+        return Renumbering(plan, (rows, padded_rows(plan.rows_before, plan.rows_after, rows, self.pad_multiple)))
+
 
 def require_absent(options: Mapping[str, Any], what: str) -> None:
     """Refuses options that have a value and do not apply."""
@@ -198,9 +202,7 @@ class NewTables:
     """What decides the new tables of a model, in files or in memory."""
 
     vocabulary: Vocabulary
-    plan: VocabPlan
-    rows: int
-    """Rows of the new embedding, padding included."""
+    renumbering: Renumbering
     options: TransplantOptions
     unused: Unused
     spread: float = 0.02
@@ -209,6 +211,16 @@ class NewTables:
     """Whether the model computes logits of tokens; an encoder of texts does not."""
     of_changes: bool = False
     """Whether the tables are those of an adapter."""
+
+    @property
+    def plan(self) -> VocabPlan:
+        """From the old to the new tokens."""
+        return self.renumbering.plan
+
+    @property
+    def rows(self) -> int:
+        """Rows of the new embedding, padding included."""
+        return self.renumbering.rows[1]
 
     @cached_property
     def copies(self) -> Ids:

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
-from tokengraft.checkpoint.draft import SIZE, TIED, DraftFolder, ids_hash, recorded_hash
+from tokengraft.checkpoint.draft import SIZE, TARGET, TIED, DraftFolder, ids_hash
 from tokengraft.checkpoint.folder import open_checkpoint
 from tokengraft.checkpoint.ids import CONFIG
 from tokengraft.checkpoint.layout import VocabTensor, find_vocabulary, same_bytes
+from tokengraft.checkpoint.model_files import recorded
 from tokengraft.checkpoint.tensors import Ids, read_rows
 from tokengraft.errors import CheckpointError
 from tokengraft.formats.sources import load_folder
@@ -152,7 +153,7 @@ def _maps(draft: DraftFolder) -> Iterator[Finding]:
 
 
 def _against_target(draft: DraftFolder, target: Path) -> Iterator[Finding]:
-    tokenizer, ids, made_for = load_folder(target), draft.ids, recorded_hash(draft.source.folder)
+    tokenizer, ids, made_for = load_folder(target), draft.ids, recorded(draft.source.folder, TARGET)
     wrong = [f"id {int(i):,} has no token" for i in np.setdiff1d(ids, [*tokenizer.ids.values()])]
     wrong += ["it was made for other tokens, by its record"] if made_for not in (None, ids_hash(tokenizer)) else []
     vocabulary = find_vocabulary(open_checkpoint(target))
