@@ -8,7 +8,7 @@ change, and that of a new token is the mean over its pieces, as its row in the m
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,7 +36,7 @@ from tokengraft.checkpoint.folder import Checkpoint, has_weights, predicts_token
 from tokengraft.checkpoint.folder import open_checkpoint as open_model
 from tokengraft.checkpoint.ids import CONFIGS, Renumbering, id_fields, model_configs
 from tokengraft.checkpoint.layout import Vocabulary, find_vocabulary, require_no_other_tables
-from tokengraft.checkpoint.model_files import CARD, REPORT, is_old, recorded, written_before
+from tokengraft.checkpoint.model_files import CARD, REPORT, is_old, other_entries, recorded, written_before
 from tokengraft.checkpoint.result import (
     ByteComparison,
     Transplant,
@@ -62,7 +62,7 @@ from tokengraft.checkpoint.tensors import (
     widen,
 )
 from tokengraft.errors import CheckpointError, OptionError, SourceNotFoundError, option
-from tokengraft.formats.sources import folder_files, is_tokenizer_file, load_folder
+from tokengraft.formats.sources import folder_files, load_folder
 from tokengraft.output.atomic import new_folder, write_files
 from tokengraft.output.json_file import JsonStyle
 from tokengraft.tokenizer.tokenizer import Tokenizer
@@ -135,24 +135,17 @@ class AdapterJob:
 
     def describe(self) -> Transplant:
         """The result before anything is written."""
-        left_out = [path.name + "/" * path.is_dir() for path in self._entries() if not _is_copied(path)]
+        entries = other_entries(self.folder, (ADAPTER_CONFIG, ADAPTER_WEIGHTS))
+        left_out = [path.name + "/" * path.is_dir() for path in entries if not _is_copied(path)]
         return replace(describe(self.tables), left_out=tuple(left_out), warnings=self.warnings)
-
-    def _entries(self) -> Iterator[Path]:
-        """What the folder has beside adapter and tokenizer."""
-        for path in sorted(self.folder.iterdir()):
-            ours = path.name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS) or is_tokenizer_file(Path(path.name))
-            if not (ours or path.name.startswith(".")):
-                yield path
 
     def write(self, out: Path, *, force: bool) -> Transplant:
         """Writes the folder, and compares the tensors with those of the source."""
         config = self.folder / ADAPTER_CONFIG
         written = [found for info in self.file.tensors.values() if (found := self._new_tensor(info))]
         with new_folder(out, replaceable=written_before(out) if force else None) as folder:
-            for path in self._entries():
-                if _is_copied(path):
-                    shutil.copyfile(path, folder / path.name)
+            for path in filter(_is_copied, other_entries(self.folder, (ADAPTER_CONFIG, ADAPTER_WEIGHTS))):
+                shutil.copyfile(path, folder / path.name)
             changed = JsonStyle.of(config.read_bytes()).dump(self.new_config())
             write_files(folder_files(self.new) | {ADAPTER_CONFIG: changed}, folder)
             weights = folder / ADAPTER_WEIGHTS
@@ -160,15 +153,13 @@ class AdapterJob:
                 new.write(header_bytes([info for info, _ in written], self.file.metadata))
                 for _, write in written:
                     write(old, new)
-            done, options = (
-                replace(self.describe(), compared=self._compare(TensorFile.open(weights))),
-                self.tables.options,
-            )
+            done = replace(self.describe(), compared=self._compare(TensorFile.open(weights)))
             inputs = [
                 {"role": "adapter", "name": self.folder.name, "bytes": self.file.path.stat().st_size},
                 {"role": "model", "name": self.model.folder.name, "sha256": self.new.content_hash},
             ]
-            asked = {"init": options.inits[0], "output_init": options.output_init, "hole_rows": options.hole_rows}
+            names, options = ("init", "output_init", "hole_rows"), self.tables.options
+            asked = {name: getattr(options, name) for name in names} | {"init": options.inits[0]}
             write_report(done, config, {"request": request_of("transplant", asked, inputs)}, folder)
         return done
 

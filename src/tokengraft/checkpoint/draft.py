@@ -15,7 +15,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from threading import Event
 from typing import Any, Self
 
 import numpy as np
@@ -25,7 +24,7 @@ from tokengraft.checkpoint.folder import INDEX, Checkpoint, open_checkpoint
 from tokengraft.checkpoint.ids import CONFIG, Renumbering, model_configs, read_config
 from tokengraft.checkpoint.layout import VocabTensor, Vocabulary, find_vocabulary
 from tokengraft.checkpoint.model_files import is_old, written_before
-from tokengraft.checkpoint.result import ByteComparison, Transplant, comparisons, describe, write_file, write_report
+from tokengraft.checkpoint.result import ByteComparison, Transplant, describe, write_report, write_weights
 from tokengraft.checkpoint.rows import Unused, unused_rows
 from tokengraft.checkpoint.table import NewTables, TransplantOptions, initializer_range, plan_of_rows
 from tokengraft.checkpoint.tensors import Ids, TensorFile, read_rows
@@ -236,26 +235,19 @@ class DraftJob:
 
     def _write_weights(self, out: Path) -> ByteComparison:
         """Writes every weight file: new tables and maps, and all other tensors as they are."""
-        files, compared, places = self.draft.source.files, list[ByteComparison](), dict[str, TensorFile]()
-        held = {name: file for file in files for name in file.tensors}
-        changed = {tensor.info.name: (tables, tensor) for tables in self.tables for tensor in tables.vocabulary.tensors}
-        copies = {name: copied for tables in self.tables for name, copied in tables.copies_by_table.items()}
-        named = {found[1]: name for name in held if (found := _MAP.fullmatch(name))}
-        maps: tuple[npt.NDArray[Any], ...] = () if self.ids is None else maps_of(self.ids, self.rows)
-        arrays = {named.get(kind, kind): array for kind, array in zip(("d2t", "t2d"), maps, strict=False)}
-        for file in files:
-            here = {name for name in (*changed, *arrays) if held.get(name, files[-1]) is file}
-            tables = {name: table for name, table in changed.items() if name in here}
-            write_file(file, tables, out / file.path.name, Event(), {n: a for n, a in arrays.items() if n in here})
-            new, same = TensorFile.open(out / file.path.name), [name for name in file.tensors if name not in arrays]
-            before, after = (replace(one, tensors={name: one.tensors[name] for name in same}) for one in (file, new))
-            compared += [part() for part in comparisons(before, after, copies)]
-            places |= dict.fromkeys(new.tensors, new)
-        if self.draft.source.index is not None:
-            sizes = {"total_size": sum(file.tensors[name].size for name, file in places.items())}
-            index = {"metadata": sizes, "weight_map": {name: places[name].path.name for name in sorted(places)}}
+        source, arrays = self.draft.source, dict[str, npt.NDArray[Any]]()
+        if self.ids is not None:
+            named = {found[1]: tensor.name for tensor, _ in source.tensors if (found := _MAP.fullmatch(tensor.name))}
+            d2t, t2d = maps_of(self.ids, self.rows)
+            arrays = {named.get("d2t", "d2t"): d2t, named.get("t2d", "t2d"): t2d}
+        compared = write_weights(source, self.tables, out, arrays)
+        if source.index is not None:
+            files = [TensorFile.open(out / file.path.name) for file in source.files]
+            sizes = {"total_size": sum(tensor.size for file in files for tensor in file.tensors.values())}
+            places = {name: file.path.name for file in files for name in file.tensors}
+            index = {"metadata": sizes, "weight_map": dict(sorted(places.items()))}
             (out / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
-        return ByteComparison.total(compared)
+        return compared
 
 
 def _head_tables(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from threading import Event
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -48,6 +48,7 @@ from tokengraft.checkpoint.table import NewTables, TransplantOptions
 from tokengraft.checkpoint.tensors import ITEM_BYTES, Q8_0, copy_bytes
 from tokengraft.errors import CheckpointError
 from tokengraft.formats.huggingface import write_tokenizer_json
+from tokengraft.formats.sources import load
 from tokengraft.output.atomic import new_file
 from tokengraft.tokenizer.kind import SPACE, byte_token
 from tokengraft.tokenizer.known_tokens import require_unbroken
@@ -85,11 +86,13 @@ class GgufJob:
     warnings: tuple[str, ...]
 
     @classmethod
-    def prepare(cls, path: Path, new: Tokenizer, base: Tokenizer | None, options: TransplantOptions) -> "GgufJob":
+    def prepare(cls, path: Path, given: Tokenizer | Any, base: Tokenizer | None, options: TransplantOptions) -> Self:
         """The job for a file and a tokenizer, after refusing what cannot be done.
 
-        ``base`` is the tokenizer that the file was converted with and ``new`` was made from. It is compared with both.
+        ``base`` is the tokenizer that the file was converted with and the new one was made from. It is compared with
+        both.
         """
+        new = given if isinstance(given, Tokenizer) else load(given)
         file = GgufFile.open(path)
         count = file.keys.get("split.count")
         if count is not None and count.value != 1:

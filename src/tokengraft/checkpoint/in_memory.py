@@ -9,7 +9,7 @@ from importlib import import_module
 from inspect import signature
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokengraft.checkpoint.folder import Checkpoint, class_with_encoder, predicts_tokens
 from tokengraft.checkpoint.ids import (
@@ -24,7 +24,6 @@ from tokengraft.checkpoint.ids import (
     suppressing,
 )
 from tokengraft.checkpoint.layout import VocabTensor, Vocabulary, find_vocabulary, require_fixed_ids
-from tokengraft.checkpoint.result import Behaviour
 from tokengraft.checkpoint.rows import Init, require_untied, unused_rows
 from tokengraft.checkpoint.table import NewTables, TransplantOptions, initializer_range, require_absent
 from tokengraft.checkpoint.tensors import Raw, TensorFile, TensorInfo
@@ -184,9 +183,18 @@ def transplant_model(
     require_fixed_ids(vocabulary.shorter, checkpoint.config, renumbering)
     require_untied(chosen.output_init, tied=vocabulary.tied)
     # Everything that may fail is done before the first change.
-    settings = _Settings(model, {*map(storage, weights.values())}, renumbering)
-    unused = unused_rows(renumbering, chosen.hole_rows, settings.id_fields)
-    changes = settings.changes(unused.suppressed)
+    generation = _distinct(model, "generation_config")
+    sized = ((config, getattr(config, "vocab_size", None)) for config in _distinct(model, "config"))
+    # Others are copies of the config of the language model if they have its size.
+    configs = [*(config for config, size in sized if config is model.config or size == before), *generation]
+    fields = [field for config in configs for field in id_fields(_renumbered(config, renumbering))]
+    unused = unused_rows(renumbering, chosen.hole_rows, fields)
+    changes = [*_changes(model, configs, {*map(storage, weights.values())}, renumbering)]
+    for config in generation if unused.suppressed else ():
+        listed = {SUPPRESSED: getattr(config, SUPPRESSED, None)}
+        listed |= {name: value for owner, name, value in changes if owner is config}
+        ids = suppressing(listed, unused.suppressed)[SUPPRESSED]
+        changes += [(config, SUPPRESSED, ids), (config, FROM_MODEL, False)]
     spread, has_output = initializer_range(checkpoint.text_config), predicts_tokens(checkpoint.config)
     new = NewTables(vocabulary, renumbering, chosen, unused, spread, has_output)
     pairs = zip(weights.values(), vocabulary.tensors, strict=True)
@@ -226,51 +234,27 @@ def _replace_tables(module: Any, parameters: Mapping[Hashable, Any]) -> None:
                     setattr(module, size, len(new))
 
 
-class _Settings:
-    """What a model in memory has beside its tables that names ids: its configs, and attributes of its modules."""
-
-    def __init__(self, model: Any, tables: Collection[Hashable], renumbering: Renumbering) -> None:
-        self._renumbering = renumbering
-        self._generation = _distinct(model, "generation_config")
-        found = [(config, getattr(config, "vocab_size", None)) for config in _distinct(model, "config")]
-        # Others are copies of the config of the language model if they have its size.
-        texts = (config for config, size in found if config is model.config or size == renumbering.rows[0])
-        configs = [*texts, *self._generation]
-        self.id_fields = [field for config in configs for field in id_fields(_renumbered(config, renumbering))]
-        self._changes = [change for config in configs for change in _changes(config, renumbering)]
-        self._changes += [change for module in model.modules() for change in self._attributes(module)]
-        self._changes += self._padding(model, tables, configs)
-
-    def _attributes(self, module: Any) -> Iterator[_Change]:
-        """Attributes that hold ids or the size of the vocabulary."""
-        old = {name: value for name, value in vars(module).items() if is_id_or_size(name)}
+def _changes(model: Any, configs: list[Any], tables: Collection[Hashable], ids: Renumbering) -> Iterator[_Change]:
+    """The changes of ids and sizes in everything that a model has beside its tables: (object, attribute, new value)."""
+    for config in configs:
+        yield from _config_changes(config, ids)
+    for module in model.modules():
+        name, attributes = type(module).__name__, vars(module)
+        old = {key: value for key, value in attributes.items() if is_id_or_size(key)}
         if old:
-            new = self._renumbering.config(old, type(module).__name__)
-            yield from ((module, name, value) for name, value in new.items() if value != old[name])
-        mapping = vars(module).get(_TOKEN_MAPPING)
+            yield from ((module, key, value) for key, value in ids.config(old, name).items() if value != old[key])
+        mapping = attributes.get(_TOKEN_MAPPING)
         if mapping is not None and mapping.vocab_map is not None:
-            ids = self._renumbering.config({TOKEN_MAP: mapping.vocab_map}, type(module).__name__)
-            yield module, _TOKEN_MAPPING, type(mapping)(ids[TOKEN_MAP])
-
-    def _padding(self, model: Any, tables: Collection[Hashable], configs: list[Any]) -> Iterator[_Change]:
-        """The ids of padding in modules: of embeddings of tokens, and of other modules that have the same id."""
-        found = [module for module in model.modules() if vars(module).get(_PADDING_INDEX) is not None]
-        embeddings = [module for module in found if any(storage(w) in tables for w in module.parameters(recurse=False))]
-        fields = (field for config in configs for field in id_fields(config.to_dict()))
-        ids = {token_id for name, token_id in fields if name == "pad_token_id"} | {m.padding_idx for m in embeddings}
-        for module in found:
-            if module in embeddings or (module.padding_idx in ids and not hasattr(module, "num_embeddings")):
-                yield module, _PADDING_INDEX, self._renumbering.moved.get(module.padding_idx)
-
-    def changes(self, suppressed: Collection[int]) -> list[_Change]:
-        """The changes of ids and sizes, and of the lists of suppressed ids: (object, attribute, new value)."""
-        changes = self._changes
-        for generation in self._generation if suppressed else ():
-            listed = {SUPPRESSED: getattr(generation, SUPPRESSED, None)}
-            listed |= {name: value for owner, name, value in self._changes if owner is generation}
-            ids = suppressing(listed, suppressed)[SUPPRESSED]
-            changes = [*changes, (generation, SUPPRESSED, ids), (generation, FROM_MODEL, False)]
-        return changes
+            tokens = ids.config({TOKEN_MAP: mapping.vocab_map}, name)[TOKEN_MAP]
+            yield module, _TOKEN_MAPPING, type(mapping)(tokens)
+    # The ids of padding in embeddings of tokens, and in other modules that have the same id.
+    found = [module for module in model.modules() if vars(module).get(_PADDING_INDEX) is not None]
+    embeddings = [module for module in found if any(storage(w) in tables for w in module.parameters(recurse=False))]
+    fields = (field for config in configs for field in id_fields(config.to_dict()))
+    padding = {token_id for name, token_id in fields if name == "pad_token_id"} | {m.padding_idx for m in embeddings}
+    for module in found:
+        if module in embeddings or (module.padding_idx in padding and not hasattr(module, "num_embeddings")):
+            yield module, _PADDING_INDEX, ids.moved.get(module.padding_idx)
 
 
 def _distinct(model: Any, name: str) -> list[Any]:
@@ -291,12 +275,12 @@ def _renumbered(config: Any, renumbering: Renumbering) -> dict[str, Any]:
     return renumbering.config(config.to_dict(), type(config).__name__)
 
 
-def _changes(config: Any, renumbering: Renumbering) -> Iterator[_Change]:
+def _config_changes(config: Any, renumbering: Renumbering) -> Iterator[_Change]:
     """The changes of ids and sizes in a config object: (object, field, new value)."""
     before = config.to_dict()
     for name, value in _renumbered(config, renumbering).items():
         if isinstance(value, dict) and hasattr(getattr(config, name, None), "to_dict"):
-            yield from _changes(getattr(config, name), renumbering)
+            yield from _config_changes(getattr(config, name), renumbering)
         elif value != before[name]:
             yield config, name, value
 
@@ -304,6 +288,18 @@ def _changes(config: Any, renumbering: Renumbering) -> Iterator[_Change]:
 SEQUENCES, LENGTH, GENERATED = 8, 24, 8
 TOLERANCE = 1e-3
 PROMPT = "The"
+
+
+class Behaviour(NamedTuple):
+    """The comparison of two models."""
+
+    sequences: int
+    worst: float
+    """The largest difference of a logit of a kept token, relative to the largest logit; of models without logits, that
+    of their output."""
+    old_text: str
+    new_text: str
+    """The text that each model generates from the same prompt; empty for models with an encoder."""
 
 
 def require_torch(hint: str = "") -> None:

@@ -183,7 +183,7 @@ class ModelJob:
 
     def write_weights(self, folder: Path) -> ByteComparison:
         """Writes the weight files, and compares them with those of the source."""
-        return write_weights(self.source, self.tables, folder)
+        return write_weights(self.source, [self.tables], folder)
 
     def _card(self, done: Transplant) -> bytes:
         options, words = self.tables.options, ["tokengraft", "transplant", base_name(self.source.folder), self.names[1]]
@@ -251,11 +251,7 @@ class NewRowsJob(ModelJob):
         return replace(describe(self.tables), adapter_rows=tuple(self._rows.tolist()), warnings=warnings)
 
     def write_weights(self, folder: Path) -> ByteComparison:
-        """Writes the config and the weights of the adapter, and reads the weights again.
-
-        Raises:
-            OptionError: No row changes.
-        """
+        """Writes the config and the weights of the adapter, and reads the weights again."""
         ids, found = self._rows, adapter_tables(self.source, self.tables)
         require(len(ids) > 0, "no row changes, so there is nothing to write to an adapter", "pass another tokenizer")
         infos = [

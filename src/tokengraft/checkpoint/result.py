@@ -9,18 +9,21 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
+from itertools import accumulate, groupby
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from types import MappingProxyType
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from tokengraft import _core
 from tokengraft.checkpoint.folder import Checkpoint
+from tokengraft.checkpoint.in_memory import Behaviour
 from tokengraft.checkpoint.layout import VocabTensor
 from tokengraft.checkpoint.model_files import REPORT
 from tokengraft.checkpoint.rows import HoleRows, init_name
@@ -45,9 +48,6 @@ from tokengraft.output.atomic import sync
 from tokengraft.representation import Table, sentences, shown
 from tokengraft.vocab_plan import VocabPlan
 
-if TYPE_CHECKING:
-    pass
-
 
 class ByteComparison(NamedTuple):
     """How much was compared and equal."""
@@ -63,18 +63,6 @@ class ByteComparison(NamedTuple):
     def total(cls, comparisons: Iterable["ByteComparison"]) -> "ByteComparison":
         """The sum of several comparisons."""
         return cls(*map(sum, zip(cls(), *comparisons, strict=True)))
-
-
-class Behaviour(NamedTuple):
-    """The comparison of two models."""
-
-    sequences: int
-    worst: float
-    """The largest difference of a logit of a kept token, relative to the largest logit; of models without logits, that
-    of their output."""
-    old_text: str
-    new_text: str
-    """The text that each model generates from the same prompt; empty for models with an encoder."""
 
 
 @shown
@@ -249,21 +237,11 @@ def comparisons(old: TensorFile, new: TensorFile, tables: Mapping[str, Ids]) -> 
         yield from (partial(_compare_rows, old, new, name, rows, copies[rows]) for rows in blocks)
     if old.path.samefile(new.path):  # a hard link
         yield partial(ByteComparison.total, [part.counted for part in ranges])
-    else:
-        yield from (partial(_compare_ranges, old, new, batch) for batch in _batches(ranges))
-
-
-def _batches(ranges: list[_Range]) -> Iterator[list[_Range]]:
-    """The ranges in groups of about `PIECE` bytes: a model can have a hundred thousand small tensors."""
-    batch: list[_Range] = []
-    size = 0
-    for part in ranges:
-        batch.append(part)
-        size += part.size
-        if size >= PIECE:
-            yield batch
-            batch, size = [], 0
-    yield batch
+        return
+    # In groups of about `PIECE` bytes: a model can have a hundred thousand small tensors.
+    ends = accumulate(part.size for part in ranges)
+    for _, batch in groupby(zip(ranges, ends, strict=True), lambda pair: pair[1] // PIECE):
+        yield partial(_compare_ranges, old, new, [part for part, _ in batch])
 
 
 def _compare_ranges(old: TensorFile, new: TensorFile, ranges: list[_Range]) -> ByteComparison:
@@ -307,26 +285,42 @@ PROGRESS_SECONDS = 0.25
 """Between two reports of the bytes that have been written."""
 
 
-def write_weights(source: Checkpoint, tables: NewTables, folder: Path) -> ByteComparison:
-    """Writes every weight file with new tables, and compares it with its source while it is written to the disk."""
-    stop = Event()
+Arrays = Mapping[str, npt.NDArray[Any]]
+"""Further tensors by name: whole numbers, or truth values."""
+
+
+def write_weights(
+    source: Checkpoint, tables: Sequence[NewTables], folder: Path, arrays: Arrays = MappingProxyType({})
+) -> ByteComparison:
+    """Writes every weight file with new tables, and compares it with its source while it is written to the disk.
+
+    Arrays replace tensors of their names. New tensors are put at the end of the last file.
+    """
+    stop, options = Event(), tables[0].options
+    held = {name: file for file in source.files for name in file.tensors}
+    changed = {tensor.info.name: (each, tensor) for each in tables for tensor in each.vocabulary.tensors}
+    copies = {name: copied for each in tables for name, copied in each.copies_by_table.items()}
+    new = {*changed, *arrays} - held.keys()
     with _threads(stop) as (writing, comparing):
 
         def write_and_compare(file: TensorFile) -> ByteComparison:
-            out = folder / file.path.name
-            changed = {t.info.name: (tables, t) for t in tables.vocabulary.tensors if t.file == file}
-            if changed:
-                write_file(file, changed, out, stop)
+            out, here = folder / file.path.name, {*file.tensors, *(new if file is source.files[-1] else ())}
+            if here.isdisjoint((*changed, *arrays)):
+                share_or_copy(file.path.resolve(), out, stop, hard_link=options.hard_link)
             else:
-                share_or_copy(file.path.resolve(), out, stop, hard_link=tables.options.hard_link)
-            parts = comparisons(file, TensorFile.open(out), tables.copies_by_table)
-            compared = [comparing.submit(part) for part in parts]
+                some = {name: table for name, table in changed.items() if name in here}
+                write_file(file, some, out, stop, {name: array for name, array in arrays.items() if name in here})
+            before, after = (
+                replace(one, tensors={name: t for name, t in one.tensors.items() if name not in {*arrays, *new}})
+                for one in (file, TensorFile.open(out))
+            )
+            compared = [comparing.submit(part) for part in comparisons(before, after, copies)]
             sync(out)
             return ByteComparison.total(part.result() for part in compared)
 
         largest_first = sorted(source.files, key=lambda file: -file.path.stat().st_size)
         jobs = {writing.submit(write_and_compare, file): file.path for file in largest_first}
-        return ByteComparison.total(_finished(jobs, folder, tables.options.progress))
+        return ByteComparison.total(_finished(jobs, folder, options.progress))
 
 
 def write_file(
@@ -334,10 +328,10 @@ def write_file(
     changed: Mapping[str, tuple[NewTables, VocabTensor]],
     out: Path,
     stop: Event,
-    arrays: Mapping[str, npt.NDArray[Any]] | None = None,
+    arrays: Arrays,
 ) -> None:
     """Writes a weight file with new tables and arrays in their places, or at its end if it has none of their names."""
-    arrays, infos = arrays or {}, {**file.tensors}
+    infos = {**file.tensors}
     infos |= {name: tensor.info.with_rows(tables.rows_after(tensor.info)) for name, (tables, tensor) in changed.items()}
     for name, array in arrays.items():
         infos[name] = TensorInfo(name, "BOOL" if array.dtype == bool else "I64", array.shape, 0, array.nbytes)

@@ -38,6 +38,11 @@ def is_tokenizer_file(path: Path) -> bool:
     return any(len(path.parts) == len(parts) and all(map(fnmatch, path.parts, parts)) for parts in wanted)
 
 
+def is_template(name: str) -> bool:
+    """Whether a file, by its name in the folder, is a chat template."""
+    return name.startswith(("chat_template.", "additional_chat_templates/"))
+
+
 def load_folder(folder: Path, *, name: str | None = None, given: Given = NOTHING_GIVEN) -> Tokenizer:
     """The tokenizer of a model folder, with all its tokenizer files. Errors call it ``name``."""
     paths = sorted({path for pattern in FILE_PATTERNS for path in folder.glob(pattern) if path.is_file()})

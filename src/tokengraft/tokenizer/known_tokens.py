@@ -92,11 +92,7 @@ def broken(tokenizer: Tokenizer, base: Tokenizer | None) -> list[str]:
 
 
 def require_unbroken(tokenizer: Tokenizer, base: Tokenizer) -> None:
-    """Refuses to give a model a tokenizer in which ids of numbered tokens are wrong.
-
-    Raises:
-        CheckpointError: Some are.
-    """
+    """Refuses to give a model a tokenizer in which ids of numbered tokens are wrong."""
     if wrong := broken(tokenizer, base):
         raise CheckpointError(f"in the new tokenizer, {wrong[0]}", hint=HINT)
 
@@ -107,11 +103,7 @@ def has_numbered(tokenizer: Tokenizer) -> bool:
 
 
 def require_ids(tokenizer: Tokenizer, n: int, freed: int = 0) -> None:
-    """Refuses n new tokens if some would get ids that are taken for numbered tokens; ``freed`` ids become free before.
-
-    Raises:
-        UnsupportedTokenizerError: There are not enough free ids below.
-    """
+    """Refuses n new tokens, after ``freed`` ids became free, if some would get ids that numbered tokens have."""
     for one in _found(tokenizer):
         if not one.kind.rest or (one.others and not one.kind.before):
             continue
