@@ -278,9 +278,7 @@ class NewRowsJob(ModelJob):
 def adapter_tables(source: Checkpoint, tables: NewTables) -> dict[str, VocabTensor]:
     """The tables whose rows an adapter replaces, by the paths of their modules: of a tied output, the embedding alone.
 
-    Raises:
-        OptionError: The number of rows changes.
-        CheckpointError: PEFT would not replace the rows of all tables.
+    Refuses a change of the number of rows, and models in which PEFT would not replace the rows of all tables.
     """
     vocabulary = tables.vocabulary
     if tables.rows != vocabulary.rows:

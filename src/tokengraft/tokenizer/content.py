@@ -162,10 +162,7 @@ class TokenizerContent:
 
     @cached_property
     def added(self) -> tuple[AddedToken, ...]:
-        """The added tokens by ascending id, with the ids and flags that transformers gives them.
-
-        The tokens that `tokenizer.json` lists are followed by those that only the other files name (see `settings`).
-        """
+        """The added tokens by ascending id, with the ids and flags that transformers gives them: see `added_tokens`."""
         return added_tokens(self.core_vocabulary, self.document.get("added_tokens") or (), self.files)
 
     def added_entries(self) -> list[Entry]:

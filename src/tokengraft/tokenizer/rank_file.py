@@ -165,12 +165,7 @@ def _lines(entries: list[tuple[bytes, int]]) -> Iterator[bytes]:
 
 
 def tiktoken_ranks(raw: bytes, name: str) -> dict[bytes, int]:
-    """The tokens of a tiktoken file with their ranks, placeholders included, as `tiktoken.Encoding` takes them.
-
-    Raises:
-        UnreadableFileError: It is not a tiktoken file.
-        InvalidTokenizerError: A token or a rank is listed twice, or a byte is missing.
-    """
+    """The tokens of a tiktoken file with their ranks, placeholders included, as `tiktoken.Encoding` takes them."""
     entries = _tiktoken_entries(raw, name)
     _checked(entries, name)
     return dict(entries)

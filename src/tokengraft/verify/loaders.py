@@ -112,15 +112,8 @@ def verify_folder(
 ) -> Verification:
     """The verification of a folder that a tokenizer was written to.
 
-    Compares ids on text of random tokens, which reaches merges that ordinary text does not, and on text with every
-    added token.
-
-    Args:
-        folder: The folder.
-        tokenizer: The tokenizer that was written.
-        texts: Additional sample texts.
-        base: The tokenizer that it was made from. Its added tokens that still exist must be found in text as before.
-            A difference that the files of the base have too is a note, not a failure.
+    Compares ids on text of random tokens, which reaches merges that ordinary text does not, on text with every added
+    token, and on further ``texts``. A difference that the files of the ``base`` have too is a note, not a failure.
 
     Raises:
         InvalidTokenizerError: The `tokenizers` library gives different ids, the SentencePiece model merges differently
@@ -334,11 +327,7 @@ def _bytes_as(unknown: str, path: list[str]) -> list[str]:
 
 
 def _rank_problems(folder: Path, tokenizer: Tokenizer, samples: list[str]) -> Iterator[_Problem]:
-    """Differences from the ids of tiktoken or mistral-common. Text of special tokens is compared by tiktoken alone.
-
-    Raises:
-        InvalidTokenizerError: The rank file merges differently from the tokenizer.
-    """
+    """Differences from the ids of tiktoken or mistral-common. Text of special tokens is compared by tiktoken alone."""
     name, library = tokenizer.rank_file or "", rank_library(tokenizer)
     path, contents = folder / name, [token.content for token in tokenizer.added]
     require_rank_agreement(tokenizer, str(folder), RankFile.read(path.read_bytes(), name))

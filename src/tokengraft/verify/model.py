@@ -29,11 +29,7 @@ REPAIR = "`tokengraft transplant MODEL MODEL --out NEW` gives every token a row"
 
 
 def model_damage(source: str | os.PathLike[str]) -> tuple[Finding, ...]:
-    """What does not fit together in a model folder; empty without a model.
-
-    Tokens without a row, ids in configs without a token, rows that no text has trained, and two different tables that
-    the config says are tied.
-    """
+    """What does not fit together in a model folder; empty without a model."""
     if not os.path.isfile(Path(source) / CONFIG):  # noqa: PTH113 - a name may be too long
         return ()
     try:
