@@ -11,7 +11,13 @@ from tokengraft.corpus.options import ReadOptions
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import CountsError, OptionError, Progress, option, require_type
 from tokengraft.formats.sources import load
-from tokengraft.measure.metrics import LONGEST_DIFFERENCE, DocumentComparison, renyi_efficiency, share, used_share
+from tokengraft.measure.metrics import (
+    LONGEST_DIFFERENCE,
+    DocumentComparison,
+    renyi_efficiency,
+    share,
+    used_share,
+)
 from tokengraft.measure.scores import Evaluation, Score
 from tokengraft.measure.segments import (
     Segmenter,
