@@ -29,10 +29,10 @@ from tokengraft.checkpoint.ids import (
 from tokengraft.checkpoint.layout import Vocabulary
 from tokengraft.checkpoint.tensors import TensorFile
 from tokengraft.errors import CheckpointError, option
-from tokengraft.formats.sources import TOKENIZER_JSON, folder_files, is_template, is_tokenizer_file
+from tokengraft.formats.sources import folder_files, is_template, is_tokenizer_file
 from tokengraft.output.json_file import JsonStyle
 from tokengraft.tokenizer.added import SETTINGS, SPECIAL_MAP
-from tokengraft.tokenizer.rewrite import Change, rewrite_files, stale_files
+from tokengraft.tokenizer.rewrite import TOKENIZER_JSON, Change, rewrite_files, stale_files
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.vocab_plan import VocabPlan
 

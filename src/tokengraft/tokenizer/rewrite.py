@@ -22,8 +22,8 @@ from tokengraft.tokenizer.rank_file import ENCODING, RankFile, family_encoding, 
 
 ID_FIELD = re.compile(r"(^|_)token_(id|ids|index)$")
 """Fields of settings and configs that hold an id or a list of ids."""
-VOCAB_TXT = "vocab.txt"
-"""The tokens of WordPiece, one on each line, by id."""
+TOKENIZER_JSON, VOCAB_TXT = "tokenizer.json", "vocab.txt"
+"""The main file, and the tokens of WordPiece, one on each line, by id."""
 
 
 @dataclass(frozen=True)

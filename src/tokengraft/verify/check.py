@@ -23,7 +23,7 @@ from tokengraft.errors import (
     require_type,
 )
 from tokengraft.formats import sources
-from tokengraft.formats.agreement import require_agreement, require_rank_agreement
+from tokengraft.formats.sources import require_agreement, require_rank_agreement
 from tokengraft.output.json_file import parse_settings, read_settings
 from tokengraft.output.partial import temporary_folder
 from tokengraft.progress import stage

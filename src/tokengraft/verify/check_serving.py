@@ -16,13 +16,13 @@ from typing import Any, Literal
 from tokengraft.checkpoint.ids import CONFIG
 from tokengraft.errors import OptionError, TokengraftError, UnsupportedTokenizerError, require_type
 from tokengraft.formats.convert import FileFormat, convert
-from tokengraft.formats.sources import TOKENIZER_JSON
 from tokengraft.formats.vocabulary_files import split_pattern
 from tokengraft.output.json_file import read_settings
 from tokengraft.progress import stage
 from tokengraft.tokenizer.added import ADDED, ADDITIONAL, LISTING, SETTINGS, SPECIAL_MAP
 from tokengraft.tokenizer.llama_cpp import converter_check, converter_table, skipping_warning
 from tokengraft.tokenizer.rank_file import tiktoken_ranks
+from tokengraft.tokenizer.rewrite import TOKENIZER_JSON
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.verify.check import holes
 from tokengraft.verify.finding import Check, Finding, facts, finding, named_token, not_checked, note, require_stack

@@ -12,13 +12,13 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal, NamedTuple
 
 from tokengraft.errors import UnreadableFileError
-from tokengraft.formats.sources import TOKENIZER_JSON, is_template
+from tokengraft.formats.sources import is_template
 from tokengraft.formats.vocabulary_files import split_pattern
 from tokengraft.output.json_file import parse_settings, read_settings
 from tokengraft.tokenizer.added import FLAGS, OWN, SETTINGS, SPECIAL_MAP, loader_settings
 from tokengraft.tokenizer.piece_model import NORMAL
 from tokengraft.tokenizer.rank_file import PATTERNS
-from tokengraft.tokenizer.rewrite import Change, renumbered, rewrite_files
+from tokengraft.tokenizer.rewrite import TOKENIZER_JSON, Change, renumbered, rewrite_files
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.verify.finding import Finding, finding
 from tokengraft.verify.loaders import added_texts, sample_texts

@@ -13,15 +13,15 @@ from typing import Literal, NamedTuple
 from tokengraft import _core
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import InvalidTokenizerError
-from tokengraft.formats.agreement import require_agreement, require_rank_agreement
 from tokengraft.formats.huggingface import write_tokenizer_json
-from tokengraft.formats.sources import TOKENIZER_JSON, save
+from tokengraft.formats.sources import require_agreement, require_rank_agreement, save
 from tokengraft.formats.vocabulary_files import read_piece_model, split_pattern
 from tokengraft.output.partial import temporary_folder
 from tokengraft.tokenizer.added import FLAGS
 from tokengraft.tokenizer.kind import SPACE, Kind, byte_token, token_bytes
 from tokengraft.tokenizer.piece_model import USER_DEFINED, PieceModel
 from tokengraft.tokenizer.rank_file import RankFile, tiktoken_ranks
+from tokengraft.tokenizer.rewrite import TOKENIZER_JSON
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.verify.transformers_loader import (
     CannotLoadError,
