@@ -11,7 +11,7 @@ from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 
 import tokengraft as tg
 from tokengraft.formats.huggingface import write_tokenizer_json
-from tokengraft.tokenizer.encodings import CL100K, ENCODING, TEKKEN
+from tokengraft.tokenizer.rank_file import CL100K, ENCODING, TEKKEN
 
 SPECIALS = ["<s>", "</s>", "<|x|>"]
 TEXTS = [

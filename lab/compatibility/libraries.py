@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tokengraft import Tokenizer
-from tokengraft.formats.ranks import split_pattern
+from tokengraft.formats.vocabulary_files import split_pattern
 from tokengraft.tokenizer import Token
-from tokengraft.tokenizer.encodings import ENCODING
 from tokengraft.tokenizer.kind import SPACE
+from tokengraft.tokenizer.rank_file import ENCODING
 
 _APART = "\ue0f7"
 """A private character, which no vocabulary has."""

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tokengraft.tokenizer.encodings import GPT2, LLAMA3, QWEN2
+from tokengraft.tokenizer.rank_file import GPT2, LLAMA3, QWEN2
 
 Step = dict[str, Any]
 

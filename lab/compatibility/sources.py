@@ -12,7 +12,7 @@ from typing import Any
 from lab.compatibility import gguf_files
 from lab.compatibility.packages import Package
 from lab.compatibility.pipelines import byte_level
-from tokengraft.tokenizer.encodings import ENCODING, GPT2, QWEN2
+from tokengraft.tokenizer.rank_file import ENCODING, GPT2, QWEN2
 
 Files = dict[str, bytes]
 QWEN3_5 = QWEN2.replace(r"?\p{L}+", r"?[\p{L}\p{M}]+").replace(r"[^\s\p{L}\p{N}]", r"[^\s\p{L}\p{M}\p{N}]")

@@ -35,10 +35,9 @@ if TYPE_CHECKING:
     from tokengraft.tokenizer.inspect import inspect
     from tokengraft.tokenizer.tokenizer import Tokenizer
     from tokengraft.training.train import train
-    from tokengraft.verify.check import check
+    from tokengraft.verify.check import check, save
+    from tokengraft.verify.check_serving import check_serving
     from tokengraft.verify.finding import Check
-    from tokengraft.verify.save import save
-    from tokengraft.verify.serving.check_serving import check_serving
     from tokengraft.vocab_plan import VocabPlan, plan
 
 __all__ = [
@@ -128,8 +127,8 @@ _MODULE_OF = {
     "train": "training.train",
     "check": "verify.check",
     "Check": "verify.finding",
-    "save": "verify.save",
-    "check_serving": "verify.serving.check_serving",
+    "save": "verify.check",
+    "check_serving": "verify.check_serving",
     "VocabPlan": "vocab_plan",
     "plan": "vocab_plan",
 }

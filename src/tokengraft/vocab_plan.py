@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 from tokengraft.errors import InvalidTokenizerError, require_type
 from tokengraft.output.json_file import read_result, write_result_file
 from tokengraft.representation import shown
+from tokengraft.tokenizer.content import Token
 from tokengraft.tokenizer.kind import Kind, byte_token, spell, token_bytes
-from tokengraft.tokenizer.tokenizer import Token, Tokenizer
+from tokengraft.tokenizer.tokenizer import Tokenizer
 
 Source = int | tuple[int, ...] | None
 """Where a row comes from: one old row, several old rows that an initialiser combines, or none."""

@@ -13,8 +13,8 @@ from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 from rank_files import TEXTS, counts_of, drawn
 
 import tokengraft as tg
-from tokengraft.formats.ranks import split_pattern
-from tokengraft.tokenizer.encodings import PATTERNS
+from tokengraft.formats.vocabulary_files import split_pattern
+from tokengraft.tokenizer.rank_file import PATTERNS
 
 ROOT = Path(__file__).parents[2]
 LANGUAGES = ("est_Latn", "hin_Deva", "zho_Hans", "tha_Thai", "arb_Arab")

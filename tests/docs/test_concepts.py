@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tokengraft.checkpoint.padding import padded_rows
+from tokengraft.checkpoint.table import padded_rows
 
 PAGE = Path(__file__).parents[2] / "docs" / "concepts.md"
 EXAMPLE = re.compile(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```)?", re.DOTALL)

@@ -9,7 +9,7 @@ from builders import LLAMA3_PATTERN
 import tokengraft as tg
 from tokengraft.page.content import Content, ReportText, samples
 from tokengraft.page.page import report_page
-from tokengraft.tokenizer.encodings import PATTERNS
+from tokengraft.tokenizer.rank_file import PATTERNS
 
 WORDS = [
     *("the cat", " sat", "on", "kass istub", "põõsas ", "Õ", "ﬁ", "猫が", "한국어", "각", "ไทย", "हिन्दी", "اللغة"),

@@ -7,7 +7,7 @@ import numpy as np
 from checkpoints import write_shards
 
 from tokengraft.checkpoint.tensors import narrow
-from tokengraft.tokenizer.encodings import CL100K, ENCODING, TEKKEN
+from tokengraft.tokenizer.rank_file import CL100K, ENCODING, TEKKEN
 
 LEARNED = ["th", "the", " t", " the", "at", "c", " c", " cat", "is", "us", " k", "as", " kas", " kass"]
 LINES = [f"the cat sat, kass istus {n} the hat õ" for n in range(300)]

@@ -8,7 +8,7 @@ from sentencepiece import SentencePieceProcessor
 from test_bpe import LETTERS
 
 import tokengraft as tg
-from tokengraft.formats.pieces import read_piece_model
+from tokengraft.formats.vocabulary_files import read_piece_model
 
 FILE = "tokenizer.model"
 

@@ -16,7 +16,7 @@ from test_training import UNBOUNDED, counts_of, words_over
 import tokengraft as tg
 from tokengraft import _core
 from tokengraft.formats.huggingface import read_tokenizer_json
-from tokengraft.formats.pieces import read_piece_model
+from tokengraft.formats.vocabulary_files import read_piece_model
 from tokengraft.learn.preserve import preserved_text
 
 SETTINGS = {"max_token_bytes": UNBOUNDED, "forbidden": [], "rules": None, "unreachable_ranks": []}

@@ -11,7 +11,7 @@ from rank_files import encoding_file, isolated
 
 import tokengraft as tg
 from tokengraft import errors
-from tokengraft.tokenizer.encodings import ENCODING, LLAMA3
+from tokengraft.tokenizer.rank_file import ENCODING, LLAMA3
 
 LETTERS = "aabc "
 

@@ -17,9 +17,10 @@ from tokengraft.formats import huggingface
 from tokengraft.formats.huggingface import read_tokenizer_json, write_tokenizer_json
 from tokengraft.output.json_file import JsonStyle
 from tokengraft.representation import FrozenDict
+from tokengraft.tokenizer.content import Token
 from tokengraft.tokenizer.inspect import inspect
 from tokengraft.tokenizer.kind import token_bytes
-from tokengraft.tokenizer.tokenizer import Token, Tokenizer
+from tokengraft.tokenizer.tokenizer import Tokenizer
 
 FIELDS = ("vocab", "merges", "rest", "files", "style", "merges_as_text", "main")
 

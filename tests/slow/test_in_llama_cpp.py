@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 import tokengraft as tg
-from tokengraft.checkpoint.gguf.file import GgufFile
+from tokengraft.checkpoint.gguf_file import GgufFile
 from tokengraft.counts.count import check_text_counts
 from tokengraft.tokenizer.llama_cpp import check_tokens, converter_check
 

@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers")
 import tiny_models  # noqa: E402
 
-from tokengraft.checkpoint.layout import open_checkpoint  # noqa: E402
+from tokengraft.checkpoint.folder import open_checkpoint  # noqa: E402
 from tokengraft.measure import bits as scoring  # noqa: E402
 from tokengraft.measure.models import Hardware, load_model, start_ids  # noqa: E402
 

@@ -13,7 +13,7 @@ import tokengraft as tg
 from tokengraft import errors
 from tokengraft.formats.convert import TARGETS
 from tokengraft.tokenizer.edit import remove_tokens
-from tokengraft.tokenizer.encodings import TEKKEN
+from tokengraft.tokenizer.rank_file import TEKKEN
 
 pytestmark = pytest.mark.usefixtures("without_libraries")
 TRUNCATION = {"direction": "Right", "max_length": 5, "strategy": "LongestFirst", "stride": 0}

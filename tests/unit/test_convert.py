@@ -10,7 +10,7 @@ from sentencepiece import SentencePieceProcessor
 
 import tokengraft as tg
 from tokengraft import cli, errors
-from tokengraft.tokenizer.encodings import CL100K, ENCODING, GPT2, QWEN2
+from tokengraft.tokenizer.rank_file import CL100K, ENCODING, GPT2, QWEN2
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from tokengraft.checkpoint.tensors import TensorFile
 from tokengraft.errors import CheckpointError, OptionError, OutputError
 from tokengraft.pruning.draft_vocabulary import Coverage, DraftOrder, chosen_size, draft_order
 from tokengraft.pruning.methods import usefulness
-from tokengraft.verify.draft import check_draft
+from tokengraft.verify.model import check_draft
 
 TEMPLATE = "{% for m in messages %}<|im_start|>{{ m.role }}: the mat{% endfor %}"
 
@@ -181,7 +181,7 @@ def test_a_draft_of_another_target_and_damage_after_writing_are_refused(tmp_path
     other = eagle(tmp_path / "other", 448)
     with pytest.raises(CheckpointError, match=r"for a target of 448 ids, and `.*model` has 397"):
         tg.draft(tmp_path / "model", counts, tmp_path / "out", size=300, cut=other)
-    module = import_module("tokengraft.checkpoint.draft")
+    module = import_module("tokengraft.checkpoint.result")
     write = module.write_file
 
     def damaged(file, changed, path, *options):

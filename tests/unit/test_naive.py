@@ -8,7 +8,7 @@ from sentencepiece import SentencePieceProcessor
 
 import tokengraft as tg
 from tokengraft import errors
-from tokengraft.formats.pieces import read_piece_model
+from tokengraft.formats.vocabulary_files import read_piece_model
 from tokengraft.learn.naive import fresh_tokens
 
 TEXT = ["kassid ja koerad jooksevad, kassipojad ja kutsikad magavad ja mängivad õues"] * 4 + ["猫が座る ежик"] * 4

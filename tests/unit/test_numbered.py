@@ -10,7 +10,7 @@ from checkpoints import ENGLISH, ESTONIAN, checkpoint, set_config, write_texts
 
 import tokengraft as tg
 from tokengraft import errors
-from tokengraft.tokenizer.numbered import KINDS
+from tokengraft.tokenizer.known_tokens import KINDS
 from tokengraft.verify.check import numbered
 
 TIMES = [f"<|{n / 50:.2f}|>" for n in range(6)]

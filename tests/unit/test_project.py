@@ -229,14 +229,18 @@ def test_a_command_that_fails_names_options_and_a_function_names_arguments(tmp_p
 
 FLAGS_OF_COMMANDS = (
     *("cli", "options/option.py", "options/table.py", "pipeline/edit_options.py"),  # only commands show these
-    *("pipeline/training.py", "verify/serving"),  # the next command, and options of other programs
+    *(
+        "pipeline/training.py",
+        "verify/model_folder.py",
+        "verify/check_serving.py",
+    ),  # the next command, and options of other programs
 )
 FLAGS_OF_RECORDS = {
     *(
         "checkpoint/blend.py",
-        "checkpoint/gguf/vocabulary.py",
+        "checkpoint/gguf_vocabulary.py",
         "checkpoint/model_job.py",
-        "checkpoint/peft/transplant.py",
+        "checkpoint/adapter_transplant.py",
     ),
     *("errors.py", "learn/include.py", "measure/sample_texts.py", "pipeline/card.py", "pipeline/edit.py"),
     *("pipeline/prepare.py", "pipeline/result.py", "pipeline/vocabulary.py", "pipeline/write.py"),

@@ -23,8 +23,8 @@ from rank_files import (
 import tokengraft as tg
 from tokengraft import _core, cli, errors
 from tokengraft.tokenizer.edit import left_out
-from tokengraft.tokenizer.encodings import ENCODING, ENCODINGS, FAMILIES, PATTERNS, TEKKEN
 from tokengraft.tokenizer.kind import spell
+from tokengraft.tokenizer.rank_file import ENCODING, ENCODINGS, FAMILIES, PATTERNS, TEKKEN
 
 FORMATS = {"explicit": explicit, "following": following, "tekken": write_tekken}
 

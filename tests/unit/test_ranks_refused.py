@@ -15,7 +15,7 @@ from rank_files import (
 
 import tokengraft as tg
 from tokengraft import errors
-from tokengraft.tokenizer.encodings import ENCODING
+from tokengraft.tokenizer.rank_file import ENCODING
 
 
 def test_an_unknown_tiktoken_file_without_a_pattern_is_refused(tmp_path):

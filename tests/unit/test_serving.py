@@ -10,9 +10,8 @@ import pytest
 import tokengraft as tg
 from tokengraft import cli, errors
 from tokengraft.tokenizer.kind import token_bytes
-from tokengraft.tokenizer.upstream import whole_document
-from tokengraft.verify.serving.check_serving import pattern_hash
-from tokengraft.verify.serving.stacks import STACKS, choices_for, facts
+from tokengraft.verify.check_serving import pattern_hash
+from tokengraft.verify.finding import STACKS, choices_for, facts
 
 transformers = pytest.importorskip("transformers")  # imported here, so that no process has to be started for each check
 PATTERN = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -231,7 +230,7 @@ def test_llama_cpp_does_not_fill_holes_of_gemma_4(pieces):
     pruned = tg.prune_order(tok, tg.count(tok, iter(builders.TEXT)))[:3].apply(tok)
     for new, outcome in ((pruned, "fail"), (pruned.compact(), "pass")):
         (pieces / "tokenizer.model").unlink(missing_ok=True)
-        builders.write(pieces, json.loads(whole_document(new)))
+        builders.write(pieces, json.loads(new.whole_json()))
         edit(pieces / "config.json", architectures=["Gemma4ForCausalLM"])
         assert one(pieces, "llama.cpp", "vocabulary").outcome == outcome
 

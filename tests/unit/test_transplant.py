@@ -206,7 +206,7 @@ def test_options_that_make_no_sense_are_refused(tmp_path, options, match):
 
 
 def test_damage_after_writing_is_found(swapped, tmp_path, monkeypatch):
-    module = import_module("tokengraft.checkpoint.table")
+    module = import_module("tokengraft.checkpoint.result")
     write = module.write_file
 
     def damaged(file, tables, path, *options):

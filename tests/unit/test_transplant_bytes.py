@@ -13,7 +13,7 @@ from checkpoints import add_tensor, checkpoint
 
 import tokengraft as tg
 from tokengraft import errors
-from tokengraft.checkpoint import byte_ranges, compare_files, table, tensors
+from tokengraft.checkpoint import result, table, tensors
 from tokengraft.checkpoint.rows import INITIALISERS, NewTokens, TableInfo, fvt
 from tokengraft.checkpoint.tensors import TensorFile, all_finite, widen
 
@@ -34,9 +34,9 @@ def a_few(function):
 
 
 WAYS = {
-    "in the kernel": [byte_ranges._in_kernel],
-    "a few at a time": [a_few(byte_ranges._in_kernel)],
-    "between file systems": [unsupported, byte_ranges._between_file_systems],
+    "in the kernel": [tensors._in_kernel],
+    "a few at a time": [a_few(tensors._in_kernel)],
+    "between file systems": [unsupported, tensors._between_file_systems],
     "through memory": [unsupported, unsupported],
     "a call that copies nothing": [nothing, nothing],
     "no such call": [],
@@ -46,13 +46,13 @@ WAYS = {
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.skipif(not hasattr(os, "copy_file_range"), reason="a call of Linux")
 def test_every_way_of_copying_appends_the_same_bytes(way, tmp_path, monkeypatch):
-    monkeypatch.setattr(byte_ranges, "_COPIERS", WAYS[way])
+    monkeypatch.setattr(tensors, "_COPIERS", WAYS[way])
     data = np.random.default_rng(0).bytes(3_000_000)
     (tmp_path / "old").write_bytes(data)
     with (tmp_path / "old").open("rb") as old, (tmp_path / "new").open("wb") as new:
         new.write(b"header")
         for start, size in ((7, 2_500_000), (0, 0), (2_999_990, 10)):
-            byte_ranges.copy_bytes(old, start, size, new, threading.Event())
+            tensors.copy_bytes(old, start, size, new, threading.Event())
         new.write(b"rows")
     assert (tmp_path / "new").read_bytes() == b"header" + data[7:2_500_007] + data[-10:] + b"rows"
 
@@ -60,13 +60,13 @@ def test_every_way_of_copying_appends_the_same_bytes(way, tmp_path, monkeypatch)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.skipif(not hasattr(os, "copy_file_range"), reason="a call of Linux")
 def test_a_source_that_is_too_short_is_an_error_however_it_is_copied(way, tmp_path, monkeypatch):
-    monkeypatch.setattr(byte_ranges, "_COPIERS", WAYS[way])
+    monkeypatch.setattr(tensors, "_COPIERS", WAYS[way])
     (tmp_path / "old").write_bytes(b"x" * 100)
     with (tmp_path / "old").open("rb") as old, (tmp_path / "new").open("wb") as new:
         with pytest.raises(OSError, match="shorter than its header says"):
-            byte_ranges.copy_bytes(old, 50, 51, new, threading.Event())
+            tensors.copy_bytes(old, 50, 51, new, threading.Event())
         with pytest.raises(OSError, match="shorter than its header says"):
-            byte_ranges.equal_bytes(old, 50, old, 50, 51)
+            tensors.equal_bytes(old, 50, old, 50, 51)
 
 
 def test_copying_stops_when_it_is_told_to(tmp_path):
@@ -74,7 +74,7 @@ def test_copying_stops_when_it_is_told_to(tmp_path):
     stop = threading.Event()
     stop.set()
     with (tmp_path / "old").open("rb") as old, (tmp_path / "new").open("wb") as new, pytest.raises(CancelledError):
-        byte_ranges.copy_bytes(old, 0, 100, new, stop)
+        tensors.copy_bytes(old, 0, 100, new, stop)
 
 
 @pytest.mark.parametrize("width", [1, 2, 5, 16])
@@ -119,10 +119,10 @@ def model(tmp_path):
 def small_blocks(monkeypatch, size):
     monkeypatch.setattr(table, "BLOCK_BYTES", size)
     monkeypatch.setattr(tensors, "LONG_RUN", 3)
-    monkeypatch.setattr(compare_files, "ROWS_BYTES", size)
-    monkeypatch.setattr(compare_files, "PIECE", size)
-    monkeypatch.setattr(byte_ranges, "PIECE", size)
-    monkeypatch.setattr(byte_ranges, "BUFFER", size)
+    monkeypatch.setattr(result, "ROWS_BYTES", size)
+    monkeypatch.setattr(result, "PIECE", size)
+    monkeypatch.setattr(tensors, "PIECE", size)
+    monkeypatch.setattr(tensors, "BUFFER", size)
 
 
 @pytest.mark.parametrize("size", [32, 1000])
@@ -147,9 +147,9 @@ def test_a_change_of_any_byte_after_writing_is_found(model, blocks, tmp_path, mo
     tables = dict.fromkeys(["model.embed_tokens.weight", "lm_head.weight", "lm_head.bias"], copies)
 
     def compare():
-        return [part() for part in compare_files.comparisons(old, new, tables)]
+        return [part() for part in result.comparisons(old, new, tables)]
 
-    total = compare_files.ByteComparison.total(compare())
+    total = result.ByteComparison.total(compare())
     assert (total.kept_rows, total.new_rows) == (3 * (copies >= 0).sum(), 3 * (copies < 0).sum())
     assert (total.untouched_tensors, total.untouched_bytes) == (4, 2 * (5 * 7 + 9 * 16 + 16))
     for tensor in new.tensors.values():
@@ -163,14 +163,14 @@ def test_a_change_of_any_byte_after_writing_is_found(model, blocks, tmp_path, mo
             with pytest.raises(errors.CheckpointError, match="differs from the source"):
                 compare()
     path.write_bytes(raw)
-    assert compare_files.ByteComparison.total(compare()) == total
+    assert result.ByteComparison.total(compare()) == total
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
 def test_an_interrupt_stops_every_thread_and_leaves_nothing(error, tmp_path, monkeypatch):
     base = checkpoint(tmp_path / "model", shards=3)
     new = tg.extend(base, tg.count(base, iter(["põdrad põõsas õunad õues"] * 5)), 4).apply(base)
-    module = import_module("tokengraft.checkpoint.table")
+    module = import_module("tokengraft.checkpoint.result")
 
     def interrupted(*_):
         raise error

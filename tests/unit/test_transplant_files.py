@@ -10,7 +10,7 @@ from checkpoints import checkpoint, set_config, tables
 
 import tokengraft as tg
 from tokengraft import cli, errors
-from tokengraft.checkpoint.layout import has_weights
+from tokengraft.checkpoint.folder import has_weights
 from tokengraft.checkpoint.model_job import ModelJob
 
 TEMPLATE = "{{ messages }}<|end|>"

@@ -9,7 +9,7 @@ from checkpoints import set_config
 
 import tokengraft as tg
 from tokengraft import cli, errors
-from tokengraft.checkpoint import compare_files
+from tokengraft.checkpoint import in_memory
 
 torch = pytest.importorskip("torch", reason="torch is not installed: `pip install torch` to run this")
 transformers = pytest.importorskip("transformers")
@@ -113,7 +113,7 @@ def test_models_that_differ_leave_no_result(tied, tmp_path, monkeypatch):
         seen.append((what, (tmp_path / "out").exists()))
         return torch.full((len(sequences), len(wanted)), float(len(seen))), ""
 
-    monkeypatch.setattr(compare_files, "_run", run)
+    monkeypatch.setattr(in_memory, "_run", run)
     with pytest.raises(errors.CheckpointError, match="logits of kept tokens differ"):
         tg.transplant(folder, new_tokenizer(base), tmp_path / "out", options=tg.TransplantOptions(verify=True))
     assert seen == [("the source", False), ("the result", False)]

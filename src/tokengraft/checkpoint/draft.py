@@ -15,20 +15,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from threading import Event
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from tokengraft.checkpoint.compare_files import ByteComparison, comparisons
+from tokengraft.checkpoint.folder import INDEX, Checkpoint, open_checkpoint
 from tokengraft.checkpoint.ids import CONFIG, Renumbering, model_configs, read_config
-from tokengraft.checkpoint.layout import INDEX, Checkpoint, VocabTensor, Vocabulary, find_vocabulary, open_checkpoint
-from tokengraft.checkpoint.model_files import REPORT, is_old, written_before
-from tokengraft.checkpoint.padding import padded_rows, plan_of_rows
-from tokengraft.checkpoint.result import Transplant, describe, write_report
-from tokengraft.checkpoint.rows import DEFAULT_HOLE_ROWS, Unused, unused_rows
-from tokengraft.checkpoint.table import NewTables, TransplantOptions, initializer_range, write_file
+from tokengraft.checkpoint.layout import VocabTensor, Vocabulary, find_vocabulary
+from tokengraft.checkpoint.model_files import is_old, written_before
+from tokengraft.checkpoint.result import ByteComparison, Transplant, describe, write_report, write_weights
+from tokengraft.checkpoint.rows import Unused, unused_rows
+from tokengraft.checkpoint.table import NewTables, TransplantOptions, initializer_range, plan_of_rows
 from tokengraft.checkpoint.tensors import Ids, TensorFile, read_rows
 from tokengraft.errors import CheckpointError, OptionError, TokengraftError, option
 from tokengraft.formats.sources import folder_files, is_tokenizer_file, load, load_folder
@@ -70,14 +68,6 @@ def map_files(ids: Iterable[int], rows: int) -> dict[str, bytes]:
 def ids_hash(tokenizer: Tokenizer) -> str:
     """A hash of the tokens and their ids: a map fits all tokenizers with the same."""
     return sha256(json.dumps(sorted(tokenizer.ids.items())).encode()).hexdigest()
-
-
-def recorded_hash(folder: Path) -> str | None:
-    """The `ids_hash` of the tokenizer that the ids in a folder were chosen for, by its record; None if it has none."""
-    try:
-        return str(json.loads((folder / REPORT).read_bytes())[TARGET])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return None
 
 
 def is_draft(folder: Path) -> bool:
@@ -198,13 +188,12 @@ class DraftJob:
         draft.require_sound()
         old, new = base or load_folder(folder), given if isinstance(given, Tokenizer) else load(given)
         changes = plan_of_rows(plan(old, new), old, draft.rows, model_configs(folder))
-        rows = padded_rows(changes.rows_before, changes.rows_after, draft.rows, options.pad_multiple)
-        renumbering, has_map = Renumbering(changes, (draft.rows, rows)), bool(draft.maps)
+        renumbering, has_map = options.renumbering(changes, draft.rows), bool(draft.maps)
         full = (*([draft.embedding] if draft.embedding else []), *(() if has_map else draft.heads))
-        unused = unused_rows(changes, renumbering.rows, options.hole_rows or DEFAULT_HOLE_ROWS)
-        unused, spread = replace(unused, suppressed=frozenset()), initializer_range(draft.source.text_config)
+        unused = replace(unused_rows(renumbering, options.hole_rows), suppressed=frozenset())
         vocabulary = Vocabulary(full, draft.rows, tied=False, found_by=_FOUND)
-        tables = [NewTables(vocabulary, changes, rows, options, unused, spread)]
+        spread, rows = initializer_range(draft.source.text_config), renumbering.rows[1]
+        tables = [NewTables(vocabulary, renumbering, options, unused, spread)]
         config, ids = renumbering.config(draft.source.config, CONFIG), None
         if has_map:
             row_of, sources = {int(i): row for row, i in enumerate(draft.ids)}, dict[int, Source]()
@@ -246,26 +235,19 @@ class DraftJob:
 
     def _write_weights(self, out: Path) -> ByteComparison:
         """Writes every weight file: new tables and maps, and all other tensors as they are."""
-        files, compared, places = self.draft.source.files, list[ByteComparison](), dict[str, TensorFile]()
-        held = {name: file for file in files for name in file.tensors}
-        changed = {tensor.info.name: (tables, tensor) for tables in self.tables for tensor in tables.vocabulary.tensors}
-        copies = {name: copied for tables in self.tables for name, copied in tables.copies_by_table.items()}
-        named = {found[1]: name for name in held if (found := _MAP.fullmatch(name))}
-        maps: tuple[npt.NDArray[Any], ...] = () if self.ids is None else maps_of(self.ids, self.rows)
-        arrays = {named.get(kind, kind): array for kind, array in zip(("d2t", "t2d"), maps, strict=False)}
-        for file in files:
-            here = {name for name in (*changed, *arrays) if held.get(name, files[-1]) is file}
-            tables = {name: table for name, table in changed.items() if name in here}
-            write_file(file, tables, out / file.path.name, Event(), {n: a for n, a in arrays.items() if n in here})
-            new, same = TensorFile.open(out / file.path.name), [name for name in file.tensors if name not in arrays]
-            before, after = (replace(one, tensors={name: one.tensors[name] for name in same}) for one in (file, new))
-            compared += [part() for part in comparisons(before, after, copies)]
-            places |= dict.fromkeys(new.tensors, new)
-        if self.draft.source.index is not None:
-            sizes = {"total_size": sum(file.tensors[name].size for name, file in places.items())}
-            index = {"metadata": sizes, "weight_map": {name: places[name].path.name for name in sorted(places)}}
+        source, arrays = self.draft.source, dict[str, npt.NDArray[Any]]()
+        if self.ids is not None:
+            named = {found[1]: tensor.name for tensor, _ in source.tensors if (found := _MAP.fullmatch(tensor.name))}
+            d2t, t2d = maps_of(self.ids, self.rows)
+            arrays = {named.get("d2t", "d2t"): d2t, named.get("t2d", "t2d"): t2d}
+        compared = write_weights(source, self.tables, out, arrays)
+        if source.index is not None:
+            files = [TensorFile.open(out / file.path.name) for file in source.files]
+            sizes = {"total_size": sum(tensor.size for file in files for tensor in file.tensors.values())}
+            places = {name: file.path.name for file in files for name in file.tensors}
+            index = {"metadata": sizes, "weight_map": dict(sorted(places.items()))}
             (out / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
-        return ByteComparison.total(compared)
+        return compared
 
 
 def _head_tables(
@@ -274,4 +256,5 @@ def _head_tables(
     """Heads whose new rows are given by rows of the old ones."""
     rows, new = heads[0].info.rows, tuple(sources)
     changes = VocabPlan(rows, new, tuple(sorted({*range(rows)}.difference(new))), tuple(lengths))
-    return NewTables(Vocabulary(heads, rows, tied=False, found_by=_FOUND), changes, len(new), options, Unused())
+    vocabulary = Vocabulary(heads, rows, tied=False, found_by=_FOUND)
+    return NewTables(vocabulary, Renumbering(changes, (rows, len(new))), options, Unused())

@@ -1,26 +1,33 @@
-"""`transplant_model`: a model in memory with the rows of a new vocabulary."""
+"""`transplant_model`: a model in memory with the rows of a new vocabulary.
 
+`compare_models`: runs two models on sequences of kept tokens and compares their logits. Needs torch and transformers.
+"""
+
+import random
 from collections.abc import Collection, Hashable, Iterator, Mapping
+from importlib import import_module
+from inspect import signature
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tokengraft.checkpoint.folder import Checkpoint, class_with_encoder, predicts_tokens
 from tokengraft.checkpoint.ids import (
+    CONFIG,
     FROM_MODEL,
     SUPPRESSED,
     TOKEN_MAP,
     Renumbering,
     id_fields,
     is_id_or_size,
+    read_config,
     suppressing,
 )
-from tokengraft.checkpoint.layout import Checkpoint, VocabTensor, Vocabulary, find_vocabulary, predicts_tokens
-from tokengraft.checkpoint.other_tables import require_fixed_ids
-from tokengraft.checkpoint.padding import padded_rows
-from tokengraft.checkpoint.rows import DEFAULT_HOLE_ROWS, Init, require_untied, unused_rows
+from tokengraft.checkpoint.layout import VocabTensor, Vocabulary, find_vocabulary, require_fixed_ids
+from tokengraft.checkpoint.rows import Init, require_untied, unused_rows
 from tokengraft.checkpoint.table import NewTables, TransplantOptions, initializer_range, require_absent
 from tokengraft.checkpoint.tensors import Raw, TensorFile, TensorInfo
-from tokengraft.errors import CheckpointError, require_type, wrong_type
+from tokengraft.errors import CheckpointError, OptionError, option, require_type, wrong_type
 from tokengraft.progress import stage
 from tokengraft.vocab_plan import Source, VocabPlan
 
@@ -172,23 +179,31 @@ def transplant_model(
             hint="make the plan with the tokenizer that the model was trained with; if the last tokens have no rows, "
             f"as in Gemma-3's models for text, add them: `model.resize_token_embeddings({plan.rows_before})`",
         )
-    rows = padded_rows(plan.rows_before, plan.rows_after, before, chosen.pad_multiple)
-    renumbering = Renumbering(plan, (before, rows))
+    renumbering = chosen.renumbering(plan, before)
     require_fixed_ids(vocabulary.shorter, checkpoint.config, renumbering)
     require_untied(chosen.output_init, tied=vocabulary.tied)
     # Everything that may fail is done before the first change.
-    settings = _Settings(model, {*map(storage, weights.values())}, renumbering)
-    unused = unused_rows(plan, (before, rows), chosen.hole_rows or DEFAULT_HOLE_ROWS, settings.id_fields)
-    changes = settings.changes(unused.suppressed)
+    generation = _distinct(model, "generation_config")
+    sized = ((config, getattr(config, "vocab_size", None)) for config in _distinct(model, "config"))
+    # Others are copies of the config of the language model if they have its size.
+    configs = [*(config for config, size in sized if config is model.config or size == before), *generation]
+    fields = [field for config in configs for field in id_fields(_renumbered(config, renumbering))]
+    unused = unused_rows(renumbering, chosen.hole_rows, fields)
+    changes = [*_changes(model, configs, {*map(storage, weights.values())}, renumbering)]
+    for config in generation if unused.suppressed else ():
+        listed = {SUPPRESSED: getattr(config, SUPPRESSED, None)}
+        listed |= {name: value for owner, name, value in changes if owner is config}
+        ids = suppressing(listed, unused.suppressed)[SUPPRESSED]
+        changes += [(config, SUPPRESSED, ids), (config, FROM_MODEL, False)]
     spread, has_output = initializer_range(checkpoint.text_config), predicts_tokens(checkpoint.config)
-    new = NewTables(vocabulary, plan, rows, chosen, unused, spread, has_output)
+    new = NewTables(vocabulary, renumbering, chosen, unused, spread, has_output)
     pairs = zip(weights.values(), vocabulary.tensors, strict=True)
     parameters = {storage(weight): _parameter(weight, new, tensor) for weight, tensor in pairs}
     for module in model.modules():
         _replace_tables(module, parameters)
     for owner, name, value in changes:
         setattr(owner, name, value)
-    made = (*plan.sources, *(None,) * (rows - plan.rows_after))
+    made = (*plan.sources, *(None,) * (new.rows - plan.rows_after))
     return tuple(copy if copy >= 0 else source for copy, source in zip(new.copies.tolist(), made, strict=True))
 
 
@@ -219,51 +234,27 @@ def _replace_tables(module: Any, parameters: Mapping[Hashable, Any]) -> None:
                     setattr(module, size, len(new))
 
 
-class _Settings:
-    """What a model in memory has beside its tables that names ids: its configs, and attributes of its modules."""
-
-    def __init__(self, model: Any, tables: Collection[Hashable], renumbering: Renumbering) -> None:
-        self._renumbering = renumbering
-        self._generation = _distinct(model, "generation_config")
-        found = [(config, getattr(config, "vocab_size", None)) for config in _distinct(model, "config")]
-        # Others are copies of the config of the language model if they have its size.
-        texts = (config for config, size in found if config is model.config or size == renumbering.rows[0])
-        configs = [*texts, *self._generation]
-        self.id_fields = [field for config in configs for field in id_fields(_renumbered(config, renumbering))]
-        self._changes = [change for config in configs for change in _changes(config, renumbering)]
-        self._changes += [change for module in model.modules() for change in self._attributes(module)]
-        self._changes += self._padding(model, tables, configs)
-
-    def _attributes(self, module: Any) -> Iterator[_Change]:
-        """Attributes that hold ids or the size of the vocabulary."""
-        old = {name: value for name, value in vars(module).items() if is_id_or_size(name)}
+def _changes(model: Any, configs: list[Any], tables: Collection[Hashable], ids: Renumbering) -> Iterator[_Change]:
+    """The changes of ids and sizes in everything that a model has beside its tables: (object, attribute, new value)."""
+    for config in configs:
+        yield from _config_changes(config, ids)
+    for module in model.modules():
+        name, attributes = type(module).__name__, vars(module)
+        old = {key: value for key, value in attributes.items() if is_id_or_size(key)}
         if old:
-            new = self._renumbering.config(old, type(module).__name__)
-            yield from ((module, name, value) for name, value in new.items() if value != old[name])
-        mapping = vars(module).get(_TOKEN_MAPPING)
+            yield from ((module, key, value) for key, value in ids.config(old, name).items() if value != old[key])
+        mapping = attributes.get(_TOKEN_MAPPING)
         if mapping is not None and mapping.vocab_map is not None:
-            ids = self._renumbering.config({TOKEN_MAP: mapping.vocab_map}, type(module).__name__)
-            yield module, _TOKEN_MAPPING, type(mapping)(ids[TOKEN_MAP])
-
-    def _padding(self, model: Any, tables: Collection[Hashable], configs: list[Any]) -> Iterator[_Change]:
-        """The ids of padding in modules: of embeddings of tokens, and of other modules that have the same id."""
-        found = [module for module in model.modules() if vars(module).get(_PADDING_INDEX) is not None]
-        embeddings = [module for module in found if any(storage(w) in tables for w in module.parameters(recurse=False))]
-        fields = (field for config in configs for field in id_fields(config.to_dict()))
-        ids = {token_id for name, token_id in fields if name == "pad_token_id"} | {m.padding_idx for m in embeddings}
-        for module in found:
-            if module in embeddings or (module.padding_idx in ids and not hasattr(module, "num_embeddings")):
-                yield module, _PADDING_INDEX, self._renumbering.moved.get(module.padding_idx)
-
-    def changes(self, suppressed: Collection[int]) -> list[_Change]:
-        """The changes of ids and sizes, and of the lists of suppressed ids: (object, attribute, new value)."""
-        changes = self._changes
-        for generation in self._generation if suppressed else ():
-            listed = {SUPPRESSED: getattr(generation, SUPPRESSED, None)}
-            listed |= {name: value for owner, name, value in self._changes if owner is generation}
-            ids = suppressing(listed, suppressed)[SUPPRESSED]
-            changes = [*changes, (generation, SUPPRESSED, ids), (generation, FROM_MODEL, False)]
-        return changes
+            tokens = ids.config({TOKEN_MAP: mapping.vocab_map}, name)[TOKEN_MAP]
+            yield module, _TOKEN_MAPPING, type(mapping)(tokens)
+    # The ids of padding in embeddings of tokens, and in other modules that have the same id.
+    found = [module for module in model.modules() if vars(module).get(_PADDING_INDEX) is not None]
+    embeddings = [module for module in found if any(storage(w) in tables for w in module.parameters(recurse=False))]
+    fields = (field for config in configs for field in id_fields(config.to_dict()))
+    padding = {token_id for name, token_id in fields if name == "pad_token_id"} | {m.padding_idx for m in embeddings}
+    for module in found:
+        if module in embeddings or (module.padding_idx in padding and not hasattr(module, "num_embeddings")):
+            yield module, _PADDING_INDEX, ids.moved.get(module.padding_idx)
 
 
 def _distinct(model: Any, name: str) -> list[Any]:
@@ -284,11 +275,105 @@ def _renumbered(config: Any, renumbering: Renumbering) -> dict[str, Any]:
     return renumbering.config(config.to_dict(), type(config).__name__)
 
 
-def _changes(config: Any, renumbering: Renumbering) -> Iterator[_Change]:
+def _config_changes(config: Any, renumbering: Renumbering) -> Iterator[_Change]:
     """The changes of ids and sizes in a config object: (object, field, new value)."""
     before = config.to_dict()
     for name, value in _renumbered(config, renumbering).items():
         if isinstance(value, dict) and hasattr(getattr(config, name, None), "to_dict"):
-            yield from _changes(getattr(config, name), renumbering)
+            yield from _config_changes(getattr(config, name), renumbering)
         elif value != before[name]:
             yield config, name, value
+
+
+SEQUENCES, LENGTH, GENERATED = 8, 24, 8
+TOLERANCE = 1e-3
+PROMPT = "The"
+
+
+class Behaviour(NamedTuple):
+    """The comparison of two models."""
+
+    sequences: int
+    worst: float
+    """The largest difference of a logit of a kept token, relative to the largest logit; of models without logits, that
+    of their output."""
+    old_text: str
+    new_text: str
+    """The text that each model generates from the same prompt; empty for models with an encoder."""
+
+
+def require_torch(hint: str = "") -> None:
+    """Refuses to run models if torch or transformers is not installed."""
+    try:
+        import_module("torch")
+        import_module("transformers")
+    except ImportError as error:
+        hint = hint or f"install them, or leave out {option('verify')}"
+        raise OptionError(f"running models needs torch and transformers: {error}", hint=hint) from error
+
+
+def compare_models(old: Path, new: Path, plan: VocabPlan) -> Behaviour:
+    """The comparison of the logits of kept tokens, on sequences of kept tokens, in the old and the new model.
+
+    Only one model is in memory at a time.
+    """
+    require_torch()
+    kept = sorted(plan.moved)
+    if not kept:
+        raise CheckpointError(
+            "no token is in both tokenizers: nothing to compare", hint=f"leave out {option('verify')}"
+        )
+    generator = random.Random(0)
+    sequences = [generator.choices(kept, k=LENGTH) for _ in range(SEQUENCES)]
+    before, old_text = _run(old, "the source", sequences, kept)
+    moved = plan.moved
+    after, new_text = _run(new, "the result", [[moved[i] for i in ids] for ids in sequences], [moved[i] for i in kept])
+    worst = float((before - after).abs().max() / before.abs().max().clamp(min=1e-9))
+    if not worst <= TOLERANCE:
+        raise CheckpointError(
+            f"the logits of kept tokens differ by {worst:.2e} of the largest logit; rounding explains at most "
+            f"{TOLERANCE}",
+            hint="please report this, with the architecture",
+        )
+    return Behaviour(SEQUENCES, worst, old_text, new_text)
+
+
+def _run(folder: Path, what: str, sequences: list[list[int]], wanted: list[int]) -> tuple["torch.Tensor", str]:
+    """The logits of the wanted tokens at every position of the sequences, and the text generated from the prompt.
+
+    For an encoder without a head for tokens, its output, such as hidden states. Encoders and encoder-decoders do not
+    generate text: many need more than a prompt.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    offline = {"local_files_only": True, "trust_remote_code": False}
+    name = class_with_encoder(read_config(folder / CONFIG))
+    try:
+        kind = getattr(import_module("transformers"), name) if name else AutoModelForCausalLM
+        model: Any = kind.from_pretrained(str(folder), dtype=torch.float32, **offline)
+        tokenizer: Any = AutoTokenizer.from_pretrained(str(folder), **offline)
+        with torch.no_grad():
+            found = model(**_inputs(model, sequences))[0]
+            if name:
+                return found[..., wanted] if found.shape[-1] == model.config.vocab_size else found, ""
+            prompt = tokenizer(PROMPT, return_tensors="pt", return_token_type_ids=False)
+            generated = model.generate(**prompt, max_new_tokens=GENERATED, do_sample=False)
+        return found[..., wanted], str(tokenizer.decode(generated[0]))
+    except Exception as error:  # any error of another library means that the model does not load or run
+        raise CheckpointError(
+            f"transformers cannot load or run {what}: {type(error).__name__}: {error}",
+            hint=f"check that the source loads and runs, or leave out {option('verify')}",
+        ) from error
+
+
+def _inputs(model: Any, sequences: list[list[int]]) -> "dict[str, torch.Tensor]":
+    """The sequences as the input of a model, of both parts of an encoder-decoder; silence for the encoder of speech."""
+    import torch
+
+    ids, config = torch.tensor(sequences), model.config
+    inputs = {"input_ids": ids}
+    if model.main_input_name == "input_features":
+        inputs = {"input_features": torch.zeros(len(ids), config.num_mel_bins, 2 * config.max_source_positions)}
+    both = "decoder_input_ids" in signature(model.forward).parameters  # not in classes with only the encoder
+    return inputs | ({"decoder_input_ids": ids} if both else {})

@@ -1,68 +1,41 @@
-"""Opens a checkpoint folder (`open_checkpoint`) and finds its tensors with a vocabulary axis (`find_vocabulary`).
+"""Finds the tensors of a checkpoint with a vocabulary axis (`find_vocabulary`), and refuses what cannot follow.
 
-Reads headers, and tables only if that is the only way to know whether they are tied. Nothing is unpickled, and no code
-of the folder is executed.
+Reads headers, and tables only if that is the only way to know whether they are tied.
+
+Medusa and EAGLE heads have their own tables, and are refused. Those of multi-token prediction in DeepSeek-V3, and for
+each layer in Gemma-3n, are known by their names. Some models fix ids: see `require_fixed_ids`.
 """
 
-import json
-import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
-from importlib import resources
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from tokengraft.checkpoint.byte_ranges import equal_bytes
-from tokengraft.checkpoint.ids import read_config
-from tokengraft.checkpoint.other_tables import require_no_other_tables
-from tokengraft.checkpoint.tensors import ITEM_BYTES, TensorFile, TensorInfo
-from tokengraft.errors import CheckpointError, SourceNotFoundError
-from tokengraft.output.json_file import parse_json, require_plain
+from tokengraft.checkpoint.folder import (
+    DOWNLOAD,
+    ENCODER,
+    ENCODER_DECODER,
+    Checkpoint,
+    Role,
+    architecture,
+    architecture_table,
+    family_of,
+    further_role,
+    known_architecture,
+)
+from tokengraft.checkpoint.ids import Renumbering, config_numbers
+from tokengraft.checkpoint.tensors import ITEM_BYTES, TensorFile, TensorInfo, equal_bytes
+from tokengraft.errors import CheckpointError
 
-Role = Literal["input", "output", "bias"]
 PER_LAYER, PER_LAYER_SIZE = "embed_tokens_per_layer", "vocab_size_per_layer_input"
-ENCODER, ENCODER_DECODER = "encoder", "encoder-decoder"
-"""Families of architectures.json whose classes differ in their heads only."""
 _DECODERS = ("llama", "gpt2", "bloom", "opt")
 """Families whose modules have the names of their tensors in every version of transformers. The head of GPT-NeoX was
 `embed_out` before version 5, and paths in multimodal models have changed several times."""
-INDEX = "model.safetensors.index.json"
-SINGLE = "model.safetensors"
-OTHER_WEIGHTS = (".bin", ".pt", ".pth", ".ckpt", ".gguf", ".ggml", ".onnx", ".h5", ".msgpack", ".safetensors")
-_ADAPTER = ("adapter_config.json", "adapter_model.safetensors", "adapter_model.bin")
-_PICKLED = (".bin", ".pt", ".pth", ".ckpt")
-_TRAINING = ("training_args", "optimizer", "scheduler", "rng_state", "scaler")
-"""Prefixes of files of a training run that have the suffixes of weights."""
 _QUANTISED = ("qweight", "qzeros", "scales", "weight_scale", "weight_scale_inv", "absmax", "weight.absmax")
 _INPUT_NAMES = ("embed", "wte", "word_embeddings", "emb.")
 _OUTPUT_NAMES = ("lm_head", "embed_out", "output.", "head.")
-_DOWNLOAD = "download the checkpoint again"
 _REPORT = "please report the architecture, with the names and shapes of its tensors"
 _UNQUANTISED = "transplant the unquantised model (bf16, f16 or f32) and quantise the result"
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """The files of a model."""
-
-    folder: Path
-    config: dict[str, Any]
-    files: tuple[TensorFile, ...]
-    index: dict[str, Any] | None
-    """The content of `model.safetensors.index.json`; None if the weights are in one file."""
-
-    @property
-    def text_config(self) -> dict[str, Any]:
-        """The part of the config that describes the language model; in multimodal models it is nested."""
-        nested = self.config.get("text_config")
-        return nested if isinstance(nested, dict) and "vocab_size" in nested else self.config
-
-    @property
-    def tensors(self) -> Iterator[tuple[TensorInfo, TensorFile]]:
-        """All tensors, with their files."""
-        return ((tensor, file) for file in self.files for tensor in file.tensors.values())
 
 
 @dataclass(frozen=True)
@@ -98,128 +71,17 @@ class Vocabulary:
         return [tensor.info.rows for tensor in self.tensors if tensor.info.rows < self.rows]
 
 
-def has_weights(source: str | os.PathLike[str]) -> bool:
-    """Whether a source is a folder with weights that `transplant` reads. Looks at names only.
-
-    False for a tokenizer without a model: a folder, a file or a hub name. Weights in other formats are an error.
-    """
-    if not os.path.isdir(source):  # noqa: PTH112 (false, not an error, for a name that is too long)
-        return False
-    folder = Path(source)
-    if any(os.path.lexists(folder / name) for name in (SINGLE, INDEX)):
-        return True
-    if any(_weights_in(folder)):
-        require_no_adapter(folder)
-        raise _missing(folder, SINGLE, sharded=False)
-    return False
-
-
-def require_no_adapter(folder: Path) -> None:
-    """Refuses a folder with an adapter of PEFT: transformers loads it, but a transplant would not change it."""
-    found = next((name for name in _ADAPTER if os.path.lexists(folder / name)), None)
-    if found:
-        raise CheckpointError(
-            f"`{folder}` has an adapter of PEFT (`{found}`), which was trained with the old vocabulary",
-            hint="merge it into the model first: `peft.AutoPeftModelForCausalLM.from_pretrained(FOLDER)"
-            ".merge_and_unload().save_pretrained(NEW)`; or move its files to another folder",
-        )
-
-
-def open_checkpoint(folder: Path) -> Checkpoint:
-    """The checkpoint in a folder, if it is complete and its weights are safetensors."""
-    config_path = folder / "config.json"
-    if not _is_file(config_path):
-        require_no_adapter(folder)
-        if not os.path.isdir(folder):  # noqa: PTH112 (false, not an error, for a name that is too long)
-            what = "is not a folder"
-        else:
-            what = "has no `config.json`" if any(_weights_in(folder)) else "has no weights and no config.json"
-        raise SourceNotFoundError(
-            f"`{folder}` {what}, so it is not a checkpoint", hint="pass the folder of a model with weights"
-        )
-    config = read_config(config_path)
-    if not isinstance(config, dict):
-        raise CheckpointError(f"`{config_path}` is not a JSON object", hint="download the model again")
-    index = _read_index(folder / INDEX)
-    names = sorted(set(index["weight_map"].values())) if index else [SINGLE]
-    if SINGLE not in names and _is_file(folder / SINGLE):
-        raise CheckpointError(
-            f"`{folder}` has both `{SINGLE}` and `{INDEX}`, which lists other files; transformers loads the first",
-            hint="remove the weights that you do not want, and their index",
-        )
-    missing = [name for name in names if Path(name).name != name or not _is_file(folder / name)]
-    if missing:
-        raise _missing(folder, missing[0], sharded=index is not None)
-    files = tuple(TensorFile.open(folder / name) for name in names)
-    checkpoint = Checkpoint(folder, config, files, index)
-    _require_listed(checkpoint)
-    return checkpoint
-
-
-def _is_file(path: Path) -> bool:
-    return os.path.isfile(path)  # noqa: PTH113 (false, not an error, for a name that is too long)
-
-
-def _read_index(path: Path) -> dict[str, Any] | None:
-    if not path.is_file():
-        return None
-    index = parse_json(path.read_bytes(), str(path))
-    require_plain(index, str(path))
-    weight_map = index.get("weight_map") if isinstance(index, dict) else None
-    if not isinstance(weight_map, dict) or not weight_map:
-        raise CheckpointError(f"`{path}` has no `weight_map`", hint="download the model again")
-    for value in weight_map.values():
-        if not isinstance(value, str):
-            raise CheckpointError(f"`{path}` lists {value!r} as a file", hint="download the model again")
-    return dict(index)
-
-
-def _weights_in(folder: Path) -> Iterator[str]:
-    """The names of files that hold weights, in any format."""
-    names = sorted(path.name for path in folder.iterdir())
-    return (name for name in names if name.endswith(OTHER_WEIGHTS) and not name.startswith(_TRAINING))
-
-
-def _missing(folder: Path, name: str, *, sharded: bool) -> CheckpointError:
-    others = [] if sharded else [*_weights_in(folder)]
-    pickled = [other for other in others if other.endswith(_PICKLED)]
-    if sharded:
-        what, hint = f"`{folder}` lacks `{name}`", _DOWNLOAD
-    elif pickled:
-        what = f"the weights in `{folder}` are pickled (`{pickled[0]}`), and unpickling can run any code"
-        hint = "if you trust them, load the model and save it: `model.save_pretrained('NEW')` writes safetensors"
-    elif others:
-        what = f"`{folder}` has neither `{SINGLE}` nor `{INDEX}`; its weights are in `{others[0]}`, which is not read"
-        hint = "save the model as safetensors: `model.save_pretrained('NEW')`"
-    else:
-        what = f"`{folder}` has no weights: neither `{SINGLE}` nor `{INDEX}`"
-        hint = "pass the folder of a model with weights, or download them"
-    return CheckpointError(what, hint=hint)
-
-
-def _require_listed(checkpoint: Checkpoint) -> None:
-    """Refuses an index that does not match the files."""
-    held: dict[str, str] = {}
-    for tensor, holder in checkpoint.tensors:
-        first = held.setdefault(tensor.name, holder.path.name)
-        if first != holder.path.name:
-            both = f"both `{first}` and `{holder.path.name}` have the tensor `{tensor.name}`"
-            raise CheckpointError(both, hint=_DOWNLOAD)
-    for name, file in (checkpoint.index or {"weight_map": held})["weight_map"].items():
-        if held.get(name) != file:
-            missing = f"`{INDEX}` lists the tensor `{name}` in `{file}`, which does not have it"
-            raise CheckpointError(missing, hint=_DOWNLOAD)
-
-
 def find_vocabulary(checkpoint: Checkpoint, same_rows: SameRows | None = None) -> Vocabulary:
     """The tensors with a vocabulary axis, by the table of architectures, or by their shapes.
 
     ``checkpoint`` may describe a model in memory. By default, ``same_rows`` compares tables in their files.
     """
     config, size = checkpoint.config, checkpoint.text_config.get("vocab_size")
-    known = _known_architecture(config)
-    if config.get("is_encoder_decoder") and not (known and _family(known) == ENCODER_DECODER):
-        names = ", ".join(name for name, family in _architectures()["prefixes"].items() if family == ENCODER_DECODER)
+    known = known_architecture(config)
+    if config.get("is_encoder_decoder") and not (known and family_of(known) == ENCODER_DECODER):
+        names = ", ".join(
+            name for name, family in architecture_table()["prefixes"].items() if family == ENCODER_DECODER
+        )
         raise CheckpointError(
             f"{architecture(config)} is an encoder-decoder that is not supported",
             hint=f"pass another model; the encoder-decoders that are supported are {names}",
@@ -246,84 +108,12 @@ def find_vocabulary(checkpoint: Checkpoint, same_rows: SameRows | None = None) -
     return vocabulary
 
 
-def architecture(config: dict[str, Any]) -> str:
-    """The architecture of a config, for messages."""
-    listed = config.get("architectures")
-    name = listed[0] if isinstance(listed, list) and listed else None
-    return f"the architecture {name}" if isinstance(name, str) else "the architecture"
-
-
 def vocabulary_tensors(checkpoint: Checkpoint) -> list[VocabTensor]:
     """The tensors with a vocabulary axis, not checked: by the table of architectures, or by their shapes."""
-    known = _known_architecture(checkpoint.config)
-    tensors = _by_name(checkpoint, _family(known)) if known else _by_shape(checkpoint)
-    further = ((tensor, file, _further_role(tensor.name)) for tensor, file in checkpoint.tensors)
+    known = known_architecture(checkpoint.config)
+    tensors = _by_name(checkpoint, family_of(known)) if known else _by_shape(checkpoint)
+    further = ((tensor, file, further_role(tensor.name)) for tensor, file in checkpoint.tensors)
     return tensors + [VocabTensor(tensor, file, role, True) for tensor, file, role in further if role]
-
-
-def _further_role(name: str) -> Role | None:
-    """The role of a table beside embedding and output: of multi-token prediction (DeepSeek-V3), or for each layer."""
-    patterns: dict[Role, list[str]] = _architectures()["further"]
-    return next((role for role, some in patterns.items() for one in some if re.fullmatch(one, name)), None)
-
-
-def _known_architecture(config: dict[str, Any]) -> str | None:
-    """The class of a model that is in the table; without `architectures`, its type, such as `bert`."""
-    listed, kind = config.get("architectures"), config.get("model_type")
-    names = [name for name in listed if isinstance(name, str)] if isinstance(listed, list) else []
-    if not names and isinstance(kind, str):
-        names = [kind]
-    return next((name for name in names if _family(name)), None)
-
-
-def class_with_encoder(config: dict[str, Any]) -> str:
-    """The class in transformers of an encoder or encoder-decoder in the table; empty for other models."""
-    known = _known_architecture(config)
-    if known is None or _family(known) not in (ENCODER, ENCODER_DECODER):
-        return ""
-    return "AutoModel" if known == config.get("model_type") else known
-
-
-def generates(config: dict[str, Any]) -> bool:
-    """Whether a model generates text: false for encoders, and classes of encoder-decoders without a head for tokens.
-
-    >>> [generates({"architectures": [name]}) for name in ("LlamaModel", "BertForMaskedLM", "MarianMTModel")]
-    [True, False, True]
-    """
-    known = class_with_encoder(config)
-    return not known or known.endswith(("ForCausalLM", "LMHeadModel", "MTModel", "ForConditionalGeneration"))
-
-
-def predicts_tokens(config: dict[str, Any]) -> bool:
-    """Whether a model generates text and has a head for tokens: false for `LlamaModel`, which other models are made of.
-
-    >>> [predicts_tokens({"architectures": [name]}) for name in ("LlamaForCausalLM", "LlamaModel", "GPT2LMHeadModel")]
-    [True, False, True]
-    """
-    listed = config.get("architectures")
-    names = [str(name) for name in listed] if isinstance(listed, list) else []
-    without_head = [name for name in names if re.fullmatch(r".*(?<!LMHead)(?<!MT)Model", name)]
-    return generates(config) and not (names and without_head == names)
-
-
-def _family(name: str) -> str:
-    """The family of a class or a type of models; empty if it is not in the table.
-
-    >>> _family("LlamaForCausalLM"), _family("BertForMaskedLM"), _family("m2m_100"), _family("BertCrf")
-    ('llama', 'encoder', 'encoder-decoder', '')
-    """
-    table = _architectures()
-    by_type = {prefix.lower(): family for prefix, family in table["prefixes"].items()}
-    prefix = re.fullmatch(r"(\w+?)((Encoder|LMHead|MT)?Model|For[A-Z]\w*)", name)
-    found = table["architectures"].get(name) or (table["prefixes"].get(prefix[1]) if prefix else None)
-    return str(found or by_type.get(re.sub("[-_]", "", name), ""))
-
-
-@cache
-def _architectures() -> dict[str, Any]:
-    text = resources.files("tokengraft.checkpoint").joinpath("architectures.json").read_text(encoding="utf-8")
-    table: dict[str, Any] = json.loads(text)
-    return table
 
 
 def module_path(tensor: VocabTensor, config: dict[str, Any]) -> str | None:
@@ -333,15 +123,15 @@ def module_path(tensor: VocabTensor, config: dict[str, Any]) -> str | None:
     >>> module_path(table, {"architectures": ["GPT2LMHeadModel"]}), module_path(table, {"architectures": ["Other"]})
     ('transformer.wte', None)
     """
-    family = _family(_known_architecture(config) or "")
-    names = _architectures()["families"][family][tensor.role] if family in _DECODERS else []
+    family = family_of(known_architecture(config) or "")
+    names = architecture_table()["families"][family][tensor.role] if family in _DECODERS else []
     # The first name has the prefix that files of the model without its head lack.
     return str(names[0]).removesuffix(".weight") if tensor.info.name in names else None
 
 
 def _by_name(checkpoint: Checkpoint, family: str) -> list[VocabTensor]:
     held = {tensor.name: (tensor, file) for tensor, file in checkpoint.tensors}
-    wanted: dict[Role, list[str]] = _architectures()["families"][family]
+    wanted: dict[Role, list[str]] = architecture_table()["families"][family]
     found = {role: [name for name in names if name in held] for role, names in wanted.items()}
     stored_twice = family in (ENCODER, ENCODER_DECODER)  # tied tables, by older versions of transformers
     return [
@@ -362,7 +152,7 @@ def _by_shape(checkpoint: Checkpoint) -> list[VocabTensor]:
                 f"{architecture(checkpoint.config)} is unknown, and may have an output for other things than tokens",
                 hint=_REPORT,
             )
-        if type(size) is not int or size not in tensor.shape or _further_role(tensor.name):
+        if type(size) is not int or size not in tensor.shape or further_role(tensor.name):
             continue
         is_output = any(part in tensor.name for part in _OUTPUT_NAMES)
         role: Role | None = None
@@ -392,7 +182,7 @@ def _checked(checkpoint: Checkpoint, tensors: list[VocabTensor], found_by: str, 
         if len(shape) != (1 if tensor.role == "bias" else 2) or not tensor.info.size:
             raise CheckpointError(
                 f"`{tensor.info.name}` has the shape {tensor.info.shape}, which is not that of a table of tokens",
-                hint=_DOWNLOAD,
+                hint=DOWNLOAD,
             )
     rows = by_role["input"].info.rows
     for tensor in tensors:
@@ -444,10 +234,152 @@ def _require_plain(tensor: VocabTensor, rows: int, checkpoint: Checkpoint) -> No
 def _refuse_strange_tables(checkpoint: Checkpoint) -> None:
     for tensor, _ in checkpoint.tensors:
         name = tensor.name
-        if "embed" in name and "per_layer" in name and not _further_role(name):
+        if "embed" in name and "per_layer" in name and not further_role(name):
             raise CheckpointError(
                 f"the model has a table of tokens for each layer (`{name}`), which is not supported",
                 hint="pass a model with one input embedding",
             )
         if any(name.endswith(f"{head}.{part}") for head in ("lm_head", "embed_tokens") for part in _QUANTISED):
             raise CheckpointError(f"`{name}` belongs to a quantised table of tokens", hint=_UNQUANTISED)
+
+
+_TABLE = re.compile(
+    r"(^|[._])(embed_tokens|tok_embeddings|word_embeddings|wte|embed_in|embed_out|lm_head|shared_head|output"
+    r"|medusa|eagle|mtp|nextn|t2d|d2t)([._]|$)"
+)
+_ALWAYS = re.compile(r"(^|\.)(embed_tokens_per_layer\.weight|d2t)$")
+"""Tables that may have another number of rows, and tables whose numbers are ids."""
+_POSITIONS_FROM_PADDING = frozenset(
+    (
+        *("camembert", "data2vec-text", "esm", "ibert", "kosmos-2", "kosmos-2.5", "layoutlmv3", "lilt", "longformer"),
+        *("luke", "m2m_100", "markuplm", "mpnet", "roberta", "roberta-prelayernorm", "trocr", "xglm", "xlm-roberta"),
+        *("xlm-roberta-xl", "xmod"),
+    )
+)
+"""Types of models in transformers that compute positions from `pad_token_id`."""
+_FACTORS = {2, 3, 4}
+"""Factors of fused and default sizes: gate and up; query, key and value; the inner size of GPT-2."""
+
+
+def require_no_other_tables(
+    tensors: Iterable[tuple[str, tuple[int, ...]]], rows: int, config: Mapping[str, Any]
+) -> None:
+    """Refuses a model in which one of these tensors, given by name and shape, has an axis as long as the vocabulary.
+
+    An axis may have that length by accident, because the hidden size or another size in the config is equal. Such a
+    tensor is refused only if its name is that of a table of tokens.
+    """
+    by_accident = _is_size(rows, {*config_numbers(config)})
+    names = [
+        f"`{name}` {list(shape)}"
+        for name, shape in tensors
+        if _ALWAYS.search(name) or (rows in shape and not (by_accident and not _TABLE.search(name)))
+    ]
+    if names:
+        more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
+        raise CheckpointError(
+            f"{len(names):,} other tensors have an axis of {rows:,}, as long as the vocabulary, or name ids: "
+            f"{', '.join(names[:3])}{more}. They are not supported: they would no longer match the vocabulary",
+            hint="pass a checkpoint without them, for example without its heads for multi-token prediction; "
+            "otherwise please report the architecture, with the names and shapes of its tensors",
+        )
+
+
+def require_fixed_ids(shorter: Iterable[int], config: Mapping[str, Any], renumbering: Renumbering) -> None:
+    """Refuses a plan that changes ids which the model has fixed.
+
+    Gemma-3n takes the ids from `vocab_offset` on for images and sound, and has a table for each layer that ends there:
+    ``shorter`` has the rows of such tables. Other models have such ids too: see `_offsets`. Tokens below may be
+    replaced by others. RoBERTa computes positions from the id of padding. Whisper computes the ids of timestamps from
+    that of the token before them.
+    """
+    _require_fixed_padding(config, renumbering)
+    _require_timestamps(config, renumbering)
+    plan, rows, ends = renumbering.plan, renumbering.rows, [*shorter]
+    first = fixed_from(config, rows[0], ends)
+    if first is None:
+        return
+    moved = any(old != new and max(old, new) >= first for old, new in plan.moved.items())
+    new = any(isinstance(source, tuple) for source in plan.sources[first:])
+    pieces = (row for source in plan.sources if isinstance(source, tuple) for row in source)
+    lacking = any(row >= min(ends) for row in pieces) if ends else False
+    if rows[0] != rows[1] or moved or new or lacking or any(row >= first for row in plan.removed):
+        raise changes_fixed_ids(first)
+
+
+def fixed_from(config: Mapping[str, Any], rows: int, shorter: Iterable[int] = ()) -> int | None:
+    """The first id that a model uses for other things than text; None if there is none, or it is not known."""
+    return min([*shorter, *_offsets(config, rows)], default=None)
+
+
+def changes_fixed_ids(first: int) -> CheckpointError:
+    """The error for a plan that changes ids from ``first`` on, or the number of rows."""
+    return CheckpointError(
+        f"the model uses the ids from {first:,} on for other things than text, and the plan changes them or the number "
+        "of rows",
+        hint="replace tokens without changing other ids: `tokengraft adapt --swap N`",
+    )
+
+
+def _require_fixed_padding(config: Mapping[str, Any], renumbering: Renumbering) -> None:
+    kind, padding = config.get("model_type"), config.get("pad_token_id")
+    if not isinstance(kind, str) or kind not in _POSITIONS_FROM_PADDING or type(padding) is not int:
+        return
+    new = renumbering.new_id(padding, "pad_token_id", "config.json")
+    if new != padding:
+        raise CheckpointError(
+            f"models of the type {kind} compute positions from `pad_token_id`, which is {padding:,}, and the plan "
+            f"moves that token to {new:,}",
+            hint="keep its id: use `tokengraft prune --ids keep`, or replace tokens with `tokengraft adapt --swap N`",
+        )
+
+
+def _require_timestamps(config: Mapping[str, Any], renumbering: Renumbering) -> None:
+    """Refuses a plan after which the ids of Whisper's languages, tasks and timestamps no longer follow each other."""
+    start = config.get("decoder_start_token_id")
+    if config.get("model_type") != "whisper" or type(start) is not int:
+        return
+    new = [renumbering.moved.get(token_id) for token_id in range(start, renumbering.rows[0])]
+    first = new[0] if new else None
+    added = first is not None and any(isinstance(source, tuple) for source in renumbering.plan.sources[first:])
+    if new and (added or first is None or new != [*range(first, first + len(new))]):
+        raise CheckpointError(
+            f"models of the type whisper use the ids from {start:,} on for languages, tasks and timestamps, one after "
+            "the other, and the plan adds tokens there, removes some or changes their order",
+            hint="keep all ids: use `tokengraft adapt --swap N` or `tokengraft prune --ids keep`. They can move if the "
+            "tokenizer has tokens for all rows from there on, timestamps (`<|0.00|>` to `<|30.00|>`) included",
+        )
+
+
+def _offsets(config: Mapping[str, Any], rows: int) -> Iterator[int]:
+    """The first ids of other things than text, by the fields of a config.
+
+    Gemma-3n and Kimi-Audio name them. Idefics and Molmo have a second table for the ids after the rows of the first.
+    OpenVLA takes the last ids before its padding for actions.
+
+    >>> [*_offsets({"n_action_bins": 256, "pad_to_multiple_of": 64}, 32064)]
+    [31744]
+    """
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            yield from _offsets(value, rows)
+        elif type(value) is not int:
+            continue
+        elif key in ("vocab_offset", "kimia_token_offset"):
+            yield value
+        elif key == "additional_vocab_size" and value > 0:
+            yield rows
+        elif key == "n_action_bins":
+            padding = config.get("pad_to_multiple_of")
+            yield rows - value - (padding if type(padding) is int else 0)
+
+
+def _is_size(rows: int, numbers: set[int]) -> bool:
+    """Whether a number is one of these, or a product of two of them.
+
+    >>> _is_size(96, {32}), _is_size(96, {12, 8}), _is_size(97, {32})
+    (True, True, False)
+    """
+    return rows in numbers or any(
+        number > 1 and rows % number == 0 and rows // number in numbers | _FACTORS for number in numbers
+    )

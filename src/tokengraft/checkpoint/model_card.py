@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tokengraft import _core
+from tokengraft.checkpoint.folder import class_with_encoder
 from tokengraft.checkpoint.ids import CONFIG, read_config
-from tokengraft.checkpoint.layout import class_with_encoder
 from tokengraft.checkpoint.model_files import CARD, MODULES
 from tokengraft.checkpoint.result import Transplant
 from tokengraft.errors import UnreadableFileError, escaped
@@ -76,7 +76,7 @@ def model_card(
         "## What was measured",
         facts.measured,
         "## How to load it",
-        _adapter_loading(name) if facts.is_adapter else _loading(path, weighted=transplant is not None),
+        _loading(path, name if facts.is_adapter else None, weighted=transplant is not None),
         "## How it was made",
         facts.made,
     ]
@@ -254,8 +254,13 @@ def _changes(changes: VocabPlan, transplant: Transplant | None) -> Iterator[tupl
     yield "all other weights", _UNCHANGED
 
 
-def _loading(source: Path, *, weighted: bool) -> str:
-    """Code that loads the folder."""
+def _loading(source: Path, base: str | None, *, weighted: bool) -> str:
+    """Code that loads the folder; with the name of its base, if it is an adapter."""
+    if base is not None:
+        load = f"base = {CAUSAL}.from_pretrained({json.dumps(base)})  # the source\n"
+        load += 'model = PeftModel.from_pretrained(base, ".")\ntokenizer = AutoTokenizer.from_pretrained(".")'
+        classes = f"from transformers import {CAUSAL}, AutoTokenizer"
+        return block(f"from peft import PeftModel\n{classes}\n\n{load}", "python")
     here = 'folder = "."  # or the name on a hub'
     tokenizer = "tokenizer = AutoTokenizer.from_pretrained(folder)"
     if not weighted:
@@ -266,13 +271,6 @@ def _loading(source: Path, *, weighted: bool) -> str:
     classes = ", ".join(sorted(("AutoTokenizer", kind)))
     load = f"{here}\nmodel = {kind}.from_pretrained(folder)\n{tokenizer}"
     return block(f"from transformers import {classes}\n\n{load}", "python")
-
-
-def _adapter_loading(name: str) -> str:
-    load = f"base = {CAUSAL}.from_pretrained({json.dumps(name)})  # the source\n"
-    load += 'model = PeftModel.from_pretrained(base, ".")\ntokenizer = AutoTokenizer.from_pretrained(".")'
-    classes = f"from transformers import {CAUSAL}, AutoTokenizer"
-    return block(f"from peft import PeftModel\n{classes}\n\n{load}", "python")
 
 
 def model_class(source: Path) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from tokengraft.checkpoint.folder import INDEX, OTHER_WEIGHTS, Checkpoint
 from tokengraft.checkpoint.ids import (
     CONFIG,
     CONFIGS,
@@ -25,13 +26,13 @@ from tokengraft.checkpoint.ids import (
     suppressing,
     with_roles,
 )
-from tokengraft.checkpoint.layout import INDEX, OTHER_WEIGHTS, Checkpoint, Vocabulary
+from tokengraft.checkpoint.layout import Vocabulary
 from tokengraft.checkpoint.tensors import TensorFile
 from tokengraft.errors import CheckpointError, option
-from tokengraft.formats.sources import TOKENIZER_JSON, folder_files, is_tokenizer_file
+from tokengraft.formats.sources import folder_files, is_template, is_tokenizer_file
 from tokengraft.output.json_file import JsonStyle
 from tokengraft.tokenizer.added import SETTINGS, SPECIAL_MAP
-from tokengraft.tokenizer.rewrite import Change, rewrite_files, stale_files
+from tokengraft.tokenizer.rewrite import TOKENIZER_JSON, Change, rewrite_files, stale_files
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.vocab_plan import VocabPlan
 
@@ -69,7 +70,9 @@ def model_files(
     modules, roles = module_files(source.folder), changed_roles(*tokenizers)
     require_no_vocabulary(source.folder, modules, vocabulary.rows)
     written, copied, left_out = dict(tokenizer.written), [*modules], [*tokenizer.left_out]
-    for path in _entries(source):
+    ours = {file.path.name for file in source.files} | {name.split("/")[0] for name in modules}
+    ours |= {_TEMPLATES} if (source.folder / _TEMPLATES).is_dir() else set()
+    for path in other_entries(source.folder, ours):
         if path.name in CONFIGS:
             config, raw = read_config(path), path.read_bytes()
             changed = renumbering.config(config, path.name) if isinstance(config, dict) else config
@@ -103,14 +106,10 @@ def _unfit(old: Tokenizer, new: Tokenizer, missing: Iterable[str], brought: Mapp
     lists = {TOKENIZER_JSON, "vocab.txt", old.piece_file, *stale_files(old.files)}
     if old.kind != new.kind:  # another alphabet, and another class
         lists |= {SETTINGS, "vocab.json", "merges.txt", "added_tokens.json"}
-    has_template = any(map(_is_template, brought)) or bool(_content(brought, SETTINGS).get("chat_template"))
+    has_template = any(map(is_template, brought)) or bool(_content(brought, SETTINGS).get("chat_template"))
     for name in missing:
-        if name in lists or (has_template and _is_template(name)):
+        if name in lists or (has_template and is_template(name)):
             yield name
-
-
-def _is_template(name: str) -> bool:
-    return name.startswith(("chat_template.", f"{_TEMPLATES}/"))
 
 
 def _require_tokens(old: Tokenizer, new: Tokenizer, changes: VocabPlan, written: Mapping[str, bytes]) -> None:
@@ -172,12 +171,10 @@ def with_suppressed(files: ModelFiles, unused: Collection[int]) -> ModelFiles:
     return replace(files, written={**files.written, GENERATION: JsonStyle.of(raw).dump(suppressing(config, unused))})
 
 
-def _entries(source: Checkpoint) -> Iterator[Path]:
-    """The files of the folder except weights, tokenizer files, hidden files and folders of modules."""
-    weights = {file.path.name for file in source.files} | {name.split("/")[0] for name in module_files(source.folder)}
-    for path in sorted(source.folder.iterdir()):
-        is_tokenizer = is_tokenizer_file(Path(path.name)) or (path.is_dir() and path.name == _TEMPLATES)
-        if not (path.name in weights or path.name.startswith(".") or is_tokenizer):
+def other_entries(folder: Path, ours: Collection[str]) -> Iterator[Path]:
+    """What a folder has beside some files, tokenizer files and hidden files."""
+    for path in sorted(folder.iterdir()):
+        if not (path.name in ours or path.name.startswith(".") or is_tokenizer_file(Path(path.name))):
             yield path
 
 
@@ -204,21 +201,20 @@ def _index(source: Checkpoint, vocabulary: Vocabulary, rows: int) -> bytes:
 
 def written_before(folder: Path) -> Callable[[Path], bool]:
     """A test whether an earlier transplant wrote a file of a folder, according to its report."""
-    try:
-        names = {str(name) for name in json.loads((folder / REPORT).read_bytes())["files"]} | {REPORT}
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        names = set()
+    files = recorded(folder, "files")
+    names = {*map(str, files), REPORT} if isinstance(files, list) else set()
     return lambda path: path.as_posix() in names
 
 
-def recorded_inits(model: Path) -> tuple[str, str] | None:
-    """The initialisers of input and output that a model was transplanted with, by its record."""
+def recorded(folder: Path, *keys: str) -> Any:
+    """What the record of a folder has under some keys, one inside the other; None if it has none."""
     try:
-        inits = json.loads((model / REPORT).read_bytes())["transplant"]["init"]
-        used = (inits["input"], inits["output"])
+        found = json.loads((folder / REPORT).read_bytes())
+        for key in keys:
+            found = found[key]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
-    return used if all(isinstance(init, str) for init in used) else None
+    return found
 
 
 def require_transformer_here(folder: Path) -> None:

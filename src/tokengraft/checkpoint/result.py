@@ -1,20 +1,68 @@
-"""`Transplant`: the result of a transplant. Plain data. `describe` gives it before anything is written."""
+"""What a transplant writes: weight files, which are compared with the source, and the record.
+
+`Transplant` is the result as plain data, and `describe` gives it before anything is written. `write_weights` puts new
+tables in the places of the old ones, and leaves all other tensors as they are. `comparisons` reads what was written
+again, byte by byte, in parts that can run in threads.
+"""
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
+from itertools import accumulate, groupby
 from pathlib import Path
-from typing import Any
+from threading import Event
+from types import MappingProxyType
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from tokengraft import _core
-from tokengraft.checkpoint.compare_files import Behaviour, ByteComparison
+from tokengraft.checkpoint.folder import Checkpoint
+from tokengraft.checkpoint.in_memory import Behaviour
+from tokengraft.checkpoint.layout import VocabTensor
 from tokengraft.checkpoint.model_files import REPORT
 from tokengraft.checkpoint.rows import HoleRows, init_name
 from tokengraft.checkpoint.table import NewTables
-from tokengraft.checkpoint.tensors import ITEM_BYTES
+from tokengraft.checkpoint.tensors import (
+    ITEM_BYTES,
+    PIECE,
+    Ids,
+    TensorFile,
+    TensorInfo,
+    all_finite,
+    copy_bytes,
+    equal_bytes,
+    header_bytes,
+    long_runs,
+    raise_if,
+    read_rows,
+    share_or_copy,
+)
+from tokengraft.errors import CheckpointError, Progress, option
+from tokengraft.output.atomic import sync
 from tokengraft.representation import Table, sentences, shown
 from tokengraft.vocab_plan import VocabPlan
+
+
+class ByteComparison(NamedTuple):
+    """How much was compared and equal."""
+
+    kept_rows: int = 0
+    """Copied rows of tables."""
+    new_rows: int = 0
+    """New rows, all with finite numbers."""
+    untouched_tensors: int = 0
+    untouched_bytes: int = 0
+
+    @classmethod
+    def total(cls, comparisons: Iterable["ByteComparison"]) -> "ByteComparison":
+        """The sum of several comparisons."""
+        return cls(*map(sum, zip(cls(), *comparisons, strict=True)))
 
 
 @shown
@@ -125,6 +173,12 @@ def write_report(
     write_record(folder, {**source, **facts}, {"transplant": done.as_dict(), **(more or {})})
 
 
+def request_of(step: str, options: Mapping[str, Any], inputs: Sequence[Any]) -> dict[str, Any]:
+    """What a record says was asked for."""
+    versions = {"tokengraft": _core.__version__}
+    return {"step": step, "versions": versions, "options": dict(options), "inputs": [*inputs]}
+
+
 def write_record(folder: Path, facts: Mapping[str, Any], result: Mapping[str, Any]) -> None:
     """Writes `tokengraft.json`: facts, the names of all files in the folder, and what was done."""
     files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
@@ -132,3 +186,205 @@ def write_record(folder: Path, facts: Mapping[str, Any], result: Mapping[str, An
     text = json.dumps(report, ensure_ascii=False, indent=2) + "\n"
     # A name that is not UTF-8 has surrogates, and this is how JSON escapes them.
     (folder / REPORT).write_text(text, encoding="utf-8", errors="backslashreplace")
+
+
+ROWS_BYTES = 1 << 20
+"""Bytes of rows that are compared at a time, where they are not consecutive in the source."""
+_KEPT = "a kept row of `{}` differs from the source"
+
+
+class _Range(NamedTuple):
+    """Bytes that must be equal in both files."""
+
+    what: str
+    old_start: int
+    new_start: int
+    size: int
+    counted: ByteComparison
+
+
+def comparisons(old: TensorFile, new: TensorFile, tables: Mapping[str, Ids]) -> Iterator[Callable[[], ByteComparison]]:
+    """Comparisons that together cover a written file. Each opens the files itself.
+
+    A difference where they must be equal is a `CheckpointError`: there is a bug, or the disk fails. ``tables`` are the
+    tensors with a vocabulary axis: for every new row the old row that it copies, or -1 if it is new.
+    """
+    if list(new.tensors) != list(old.tensors):
+        raise _damage(f"`{old.path.name}` has different tensors from the source")
+    ranges: list[_Range] = []
+    for name, tensor in old.tensors.items():
+        written, copies = new.tensors[name], tables.get(name)
+        wanted = tensor if copies is None else tensor.with_rows(len(copies))
+        if (written.dtype, written.shape, written.size) != (wanted.dtype, wanted.shape, wanted.size):
+            raise _damage(f"the tensor `{name}` has the shape {written.shape}, not {wanted.shape}, or a different type")
+        if copies is None:
+            what = f"the tensor `{name}` differs from the source"
+            for at in range(0, max(tensor.size, 1), PIECE):
+                size = min(PIECE, tensor.size - at)
+                counted = ByteComparison(untouched_tensors=int(at == 0), untouched_bytes=size)
+                ranges.append(_Range(what, tensor.start + at, written.start + at, size, counted))
+            continue
+        row, outside = tensor.row_bytes, np.ones(len(copies), bool)
+        for begin, end in long_runs(copies):
+            outside[begin:end] = False
+            step = max(1, PIECE // row)
+            for at in range(begin, end, step):
+                n = min(step, end - at)
+                starts = (tensor.start + int(copies[at]) * row, written.start + at * row)
+                ranges.append(_Range(_KEPT.format(name), *starts, n * row, ByteComparison(kept_rows=n)))
+        others, step = np.flatnonzero(outside), max(1, ROWS_BYTES // row)
+        blocks = (others[at : at + step] for at in range(0, len(others), step))
+        yield from (partial(_compare_rows, old, new, name, rows, copies[rows]) for rows in blocks)
+    if old.path.samefile(new.path):  # a hard link
+        yield partial(ByteComparison.total, [part.counted for part in ranges])
+        return
+    # In groups of about `PIECE` bytes: a model can have a hundred thousand small tensors.
+    ends = accumulate(part.size for part in ranges)
+    for _, batch in groupby(zip(ranges, ends, strict=True), lambda pair: pair[1] // PIECE):
+        yield partial(_compare_ranges, old, new, [part for part, _ in batch])
+
+
+def _compare_ranges(old: TensorFile, new: TensorFile, ranges: list[_Range]) -> ByteComparison:
+    with old.path.open("rb", buffering=0) as before, new.path.open("rb", buffering=0) as after:
+        for part in ranges:
+            if not equal_bytes(before, part.old_start, after, part.new_start, part.size):
+                raise _damage(part.what)
+    return ByteComparison.total(part.counted for part in ranges)
+
+
+def _compare_rows(old: TensorFile, new: TensorFile, name: str, rows: Ids, sources: Ids) -> ByteComparison:
+    """Compares kept rows with their sources, and requires finite numbers in new rows."""
+    kept = sources >= 0
+    with old.path.open("rb", buffering=0) as before, new.path.open("rb", buffering=0) as after:
+        written = read_rows(after, new.tensors[name], rows)
+        source = read_rows(before, old.tensors[name], sources[kept])
+    if not np.array_equal(written[kept], source):
+        raise _damage(_KEPT.format(name))
+    if not all_finite(written[~kept], new.tensors[name].dtype):
+        raise not_finite(name)
+    return ByteComparison(kept_rows=int(kept.sum()), new_rows=int((~kept).sum()))
+
+
+def not_finite(name: str) -> CheckpointError:
+    """The error for new rows of a table that are no numbers."""
+    return CheckpointError(
+        f"a new row of `{name}` has numbers that are not finite",
+        hint=f"check the source for rows that are not finite, or pass another {option('init')}, or "
+        f"{option('hole_rows', 'keep')}",
+    )
+
+
+def _damage(what: str) -> CheckpointError:
+    return CheckpointError(f"after writing, {what}", hint="check the disk and try again; please report this")
+
+
+AT_ONCE = 2
+"""Weight files that are written and compared at the same time. More need memory and gain little: the disk is the
+limit."""
+PROGRESS_SECONDS = 0.25
+"""Between two reports of the bytes that have been written."""
+
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+"""Further tensors by name: whole numbers, or truth values."""
+
+
+def write_weights(
+    source: Checkpoint, tables: Sequence[NewTables], folder: Path, arrays: Arrays = MappingProxyType({})
+) -> ByteComparison:
+    """Writes every weight file with new tables, and compares it with its source while it is written to the disk.
+
+    Arrays replace tensors of their names. New tensors are put at the end of the last file.
+    """
+    stop, options = Event(), tables[0].options
+    held = {name: file for file in source.files for name in file.tensors}
+    changed = {tensor.info.name: (each, tensor) for each in tables for tensor in each.vocabulary.tensors}
+    copies = {name: copied for each in tables for name, copied in each.copies_by_table.items()}
+    new = {*changed, *arrays} - held.keys()
+    with _threads(stop) as (writing, comparing):
+
+        def write_and_compare(file: TensorFile) -> ByteComparison:
+            out, here = folder / file.path.name, {*file.tensors, *(new if file is source.files[-1] else ())}
+            if here.isdisjoint((*changed, *arrays)):
+                share_or_copy(file.path.resolve(), out, stop, hard_link=options.hard_link)
+            else:
+                some = {name: table for name, table in changed.items() if name in here}
+                write_file(file, some, out, stop, {name: array for name, array in arrays.items() if name in here})
+            before, after = (
+                replace(one, tensors={name: t for name, t in one.tensors.items() if name not in {*arrays, *new}})
+                for one in (file, TensorFile.open(out))
+            )
+            compared = [comparing.submit(part) for part in comparisons(before, after, copies)]
+            sync(out)
+            return ByteComparison.total(part.result() for part in compared)
+
+        largest_first = sorted(source.files, key=lambda file: -file.path.stat().st_size)
+        jobs = {writing.submit(write_and_compare, file): file.path for file in largest_first}
+        return ByteComparison.total(_finished(jobs, folder, options.progress))
+
+
+def write_file(
+    file: TensorFile,
+    changed: Mapping[str, tuple[NewTables, VocabTensor]],
+    out: Path,
+    stop: Event,
+    arrays: Arrays,
+) -> None:
+    """Writes a weight file with new tables and arrays in their places, or at its end if it has none of their names."""
+    infos = {**file.tensors}
+    infos |= {name: tensor.info.with_rows(tables.rows_after(tensor.info)) for name, (tables, tensor) in changed.items()}
+    for name, array in arrays.items():
+        infos[name] = TensorInfo(name, "BOOL" if array.dtype == bool else "I64", array.shape, 0, array.nbytes)
+    # A damaged checkpoint may have rows that are not finite, and numpy would warn of each.
+    with np.errstate(all="ignore"), file.path.open("rb", buffering=0) as old, out.open("wb") as new:
+        new.write(header_bytes([*infos.values()], file.metadata))
+        for name, info in infos.items():
+            if name in changed:
+                tables, tensor = changed[name]
+                with tensor.file.path.open("rb", buffering=0) as table:
+                    write_table(tables, tensor, table, new, stop)
+            elif name in arrays:
+                new.write(arrays[name].tobytes())
+            else:
+                copy_bytes(old, info.start, info.size, new, stop)
+
+
+def write_table(tables: NewTables, tensor: VocabTensor, old: BinaryIO, new: BinaryIO, stop: Event) -> None:
+    """Appends a new table to a file."""
+    info = tensor.info
+    for part in tables.parts(tensor, partial(read_rows, old, info)):
+        raise_if(stop)
+        if isinstance(part, range):
+            copy_bytes(old, info.start + part.start * info.row_bytes, len(part) * info.row_bytes, new, stop)
+        else:
+            new.write(part.data)
+
+
+@contextmanager
+def _threads(stop: Event) -> Iterator[list[ThreadPoolExecutor]]:
+    """Threads that write files, and threads that compare them. They are stopped at the end, done or not."""
+    pools = [ThreadPoolExecutor(AT_ONCE, thread_name_prefix=name) for name in ("transplant", "compare")]
+    try:
+        yield pools
+    finally:
+        stop.set()
+        for pool in pools:
+            pool.shutdown(wait=False, cancel_futures=True)
+        for pool in pools:
+            pool.shutdown()
+
+
+def _finished(
+    jobs: Mapping["Future[ByteComparison]", Path], folder: Path, progress: Progress | None
+) -> Iterator[ByteComparison]:
+    """The results of jobs for files, as they are finished. The first error is raised at once."""
+    names = [path.name for path in jobs.values()]
+    total, reported, pending = sum(path.stat().st_size for path in jobs.values()), 0, {*jobs}
+    while pending:
+        finished, pending = wait(pending, PROGRESS_SECONDS if progress else None, FIRST_COMPLETED)
+        yield from (job.result() for job in finished)
+        if progress:
+            sizes = (path.stat().st_size for name in names if (path := folder / name).exists())
+            written = min(sum(sizes), total) if pending else total
+            progress(names[0], written - reported, total)
+            reported = written

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tokengraft.checkpoint.ids import NEVER_CHOSEN, generated_ids
+from tokengraft.checkpoint.ids import NEVER_CHOSEN, Renumbering, generated_ids
 from tokengraft.checkpoint.tensors import Ids, Rows
 from tokengraft.errors import OptionError, option
 from tokengraft.vocab_plan import VocabPlan
@@ -260,7 +260,6 @@ def rows_by(initialiser: Initialiser, tokens: NewTokens, info: TableInfo) -> Row
 
 HoleRows = Literal["keep", "zero", "lowest"]
 """What rows without a token get: the row that they had, zeros, or a row that is never the most likely."""
-DEFAULT_HOLE_ROWS: HoleRows = "lowest"
 BIAS_DROP = 10_000.0
 """How far the bias of a row without a token is below the mean. A finite number in 16 bits; e^-10000 is 0 in 64."""
 
@@ -286,20 +285,19 @@ class Unused:
         return info.kept_mean - np.float32(BIAS_DROP) if is_bias else info.kept_mean
 
 
-def unused_rows(
-    plan: VocabPlan, rows: tuple[int, int], how: HoleRows, fields: Collection[tuple[str, int]] = ()
-) -> Unused:
-    """The new rows without a token. With `keep`, there are none.
+def unused_rows(renumbering: Renumbering, how: HoleRows | None, fields: Collection[tuple[str, int]] = ()) -> Unused:
+    """The new rows without a token. With `keep`, there are none. By default, they get the `lowest` row.
 
     Holes in the new ids get another row, and so does padding for which there is no old row. Padding that the model has
     keeps its rows, and so do the ids that configs use, such as that of an image (``fields``). All of them are
-    suppressed, unless the model may have to generate one of them. ``rows`` are those of the embedding before and after.
+    suppressed, unless the model may have to generate one of them.
     """
     if how == "keep":
         return Unused()
+    plan, rows = renumbering.plan, renumbering.rows
     named = {token_id for name, token_id in fields if name not in NEVER_CHOSEN}
     holes = {i for i, source in enumerate(plan.sources) if source is None}
     padding = {*range(plan.rows_after, rows[1])}
     kept = {*range(plan.rows_after + rows[0] - plan.rows_before)} & padding
     suppressed = (holes | padding) - generated_ids(fields)
-    return Unused(frozenset((holes - named) | (padding - kept)), how, suppressed=frozenset(suppressed))
+    return Unused(frozenset((holes - named) | (padding - kept)), how or "lowest", suppressed=frozenset(suppressed))

@@ -1,27 +1,23 @@
 """`NewTables`: builds new tables by a plan, one block of rows at a time, so that no table has to fit into memory.
 
-Used for files and for tensors in memory. Both provide their rows as bytes. `write_weights` writes weight files: new
-tables in the places of the old ones, all other tensors unchanged.
+Used for files and for tensors in memory. Both provide their rows as bytes. `padded_rows` and `plan_of_rows` say how
+many rows a new table has, `model_rows` what fewer rows save.
 """
 
+import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
-from threading import Event
 from types import NoneType
-from typing import Any, BinaryIO, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
-import numpy.typing as npt
 
-from tokengraft.checkpoint.byte_ranges import copy_bytes, raise_if, share_or_copy
-from tokengraft.checkpoint.compare_files import ByteComparison, comparisons
-from tokengraft.checkpoint.layout import PER_LAYER, Checkpoint, VocabTensor, Vocabulary
-from tokengraft.checkpoint.padding import PadMultiple, pad_multiple
+from tokengraft.checkpoint.folder import Checkpoint, has_weights, open_checkpoint
+from tokengraft.checkpoint.ids import CONFIG, Renumbering, id_fields, read_config
+from tokengraft.checkpoint.layout import PER_LAYER, VocabTensor, Vocabulary, find_vocabulary
 from tokengraft.checkpoint.rows import (
     DEFAULT,
     INITIALISERS,
@@ -33,22 +29,12 @@ from tokengraft.checkpoint.rows import (
     init_name,
     rows_by,
 )
-from tokengraft.checkpoint.tensors import (
-    Ids,
-    Raw,
-    TensorFile,
-    TensorInfo,
-    all_finite,
-    header_bytes,
-    long_runs,
-    narrow,
-    read_rows,
-    widen,
-)
-from tokengraft.errors import OptionError, Progress, option, require, require_type, seed
-from tokengraft.output.atomic import sync
+from tokengraft.checkpoint.tensors import Ids, Raw, TensorInfo, all_finite, long_runs, narrow, widen
+from tokengraft.errors import CheckpointError, OptionError, Progress, option, require, require_type, seed, whole_number
 from tokengraft.representation import set_fields, shown
-from tokengraft.vocab_plan import VocabPlan
+from tokengraft.tokenizer.kind import spell, token_bytes
+from tokengraft.tokenizer.tokenizer import Tokenizer
+from tokengraft.vocab_plan import VocabPlan, token_length
 
 BLOCK_BYTES = 1 << 18
 """Bytes of rows that are computed at a time. As 64-bit floats they still fit into the cache of a core."""
@@ -56,6 +42,94 @@ BLOCK_BYTES = 1 << 18
 
 OldRows = Callable[[Ids], Raw]
 """Gives the bytes of some rows of an old table, in the given order."""
+
+
+PadMultiple = int | Literal["keep"]
+_ITEM_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
+
+
+def pad_multiple(name: str, value: Any) -> PadMultiple:
+    """A multiple to pad to."""
+    if value == "keep":
+        return "keep"
+    multiple = whole_number(name, value, "'keep'")
+    require(
+        1 <= multiple <= 1 << 20,
+        f"the pad multiple is {multiple!r}; it must be a number from 1 to 1,048,576, or keep",
+        f"pass {option('pad_multiple', 64)}, 128 or keep",
+    )
+    return multiple
+
+
+def row_step(needed: int, rows: int) -> int:
+    """The power of two, at most 1024, that the number of rows is a multiple of; 1 if tokens need all of them.
+
+    >>> row_step(100, 104), row_step(100, 100)
+    (8, 1)
+    """
+    return min(rows & -rows, 1024) if rows > needed else 1
+
+
+def padded_rows(before: int, after: int, rows: int, multiple: PadMultiple) -> int:
+    """The number of rows of the new embedding, padding included, if tokens needed and now need so many of ``rows``.
+
+    With ``"keep"``, the number stays a multiple of the same power of two (at most 1024). It decreases only if the
+    tokens need fewer rows than before. There may have been fewer rows than tokens need: see `plan_of_rows`.
+
+    >>> padded_rows(100, 120, 128, "keep"), padded_rows(100, 120, 128, 50)
+    (128, 150)
+    """
+    if multiple != "keep":
+        return -(-after // multiple) * multiple
+    if rows <= before:
+        return rows if after == before else after
+    step = row_step(before, rows)
+    padded = -(-after // step) * step
+    return max(padded, rows) if after >= before else padded
+
+
+def plan_of_rows(changes: VocabPlan, old: Tokenizer, rows: int, configs: Mapping[str, Any]) -> VocabPlan:
+    """The plan for a table that may lack rows for the last added tokens of its tokenizer.
+
+    Gemma-3's models for text lack the row of `<image_soft_token>`. Such a token has a hole in the new table, whose row
+    is never generated, or again no row if the number of ids does not change.
+
+    Raises:
+        CheckpointError: Another token lacks a row, or one that is used: by a config, or as a part of a new token.
+    """
+    if changes.rows_before <= rows:
+        return changes
+    lacking = {token_id for token_id in old.ids.values() if token_id >= rows}
+    if not lacking.issubset(token.id for token in old.added):
+        raise CheckpointError(
+            f"the embedding has {rows:,} rows and the tokenizer in its folder needs {changes.rows_before:,}",
+            hint="pass the folder with the tokenizer that the model was trained with",
+        )
+    used = {i: f"`{field}` of `{name}`" for name, config in configs.items() for field, i in id_fields(config)}
+    used |= {i: "a new token" for source in changes.sources if isinstance(source, tuple) for i in source}
+    for token_id in sorted(lacking & used.keys()):
+        raise CheckpointError(
+            f"the embedding has {rows:,} rows, and {used[token_id]} needs that of {token_id:,}",
+            hint="give the model a row for every token first: `resize_token_embeddings` in transformers",
+        )
+    sources = tuple(None if isinstance(source, int) and source >= rows else source for source in changes.sources)
+    if changes.rows_after == changes.rows_before and not any(source is not None for source in sources[rows:]):
+        sources = sources[:rows]
+    removed = tuple(token_id for token_id in changes.removed if token_id < rows)
+    return replace(changes, rows_before=rows, sources=sources, removed=removed, lengths=changes.lengths[:rows])
+
+
+def repaired(changes: VocabPlan, old: Tokenizer, rows: int) -> VocabPlan:
+    """The plan that gives a model the rows that its own tokenizer needs, for a table with fewer ``rows``."""
+    sources, lengths = [*changes.sources], [*changes.lengths[:rows]]
+    for token_id in (token_id for token_id in old.ids.values() if token_id >= rows):
+        data = token_bytes(old.strings[token_id], old.kind)
+        pieces = old.core_model.encode(spell(data, old.kind) or old.strings[token_id], by_merges=True)
+        known = tuple(piece for piece in pieces if piece < rows)
+        sources[token_id] = known
+        for piece in known:
+            lengths[piece] = token_length(token_bytes(old.strings[piece], old.kind))
+    return replace(changes, rows_before=rows, sources=tuple(sources), lengths=tuple(lengths))
 
 
 @shown
@@ -112,6 +186,10 @@ class TransplantOptions:
         init = self.init or DEFAULT
         return init, self.output_init or init
 
+    def renumbering(self, plan: VocabPlan, rows: int) -> Renumbering:
+        """The change of ids in a table with so many rows, and with the padding that was asked for."""
+        return Renumbering(plan, (rows, padded_rows(plan.rows_before, plan.rows_after, rows, self.pad_multiple)))
+
 
 def require_absent(options: Mapping[str, Any], what: str) -> None:
     """Refuses options that have a value and do not apply."""
@@ -124,9 +202,7 @@ class NewTables:
     """What decides the new tables of a model, in files or in memory."""
 
     vocabulary: Vocabulary
-    plan: VocabPlan
-    rows: int
-    """Rows of the new embedding, padding included."""
+    renumbering: Renumbering
     options: TransplantOptions
     unused: Unused
     spread: float = 0.02
@@ -135,6 +211,16 @@ class NewTables:
     """Whether the model computes logits of tokens; an encoder of texts does not."""
     of_changes: bool = False
     """Whether the tables are those of an adapter."""
+
+    @property
+    def plan(self) -> VocabPlan:
+        """From the old to the new tokens."""
+        return self.renumbering.plan
+
+    @property
+    def rows(self) -> int:
+        """Rows of the new embedding, padding included."""
+        return self.renumbering.rows[1]
 
     @cached_property
     def copies(self) -> Ids:
@@ -267,105 +353,49 @@ def copied_rows(plan: VocabPlan, old_rows: int, rows: int, unused: Collection[in
     return copies
 
 
-AT_ONCE = 2
-"""Weight files that are written and compared at the same time. More need memory and gain little: the disk is the
-limit."""
-PROGRESS_SECONDS = 0.25
-"""Between two reports of the bytes that have been written."""
-
-
-def write_weights(
-    source: Checkpoint, tables: NewTables, folder: Path, hard_link: bool, progress: Progress | None
-) -> ByteComparison:
-    """Writes every weight file with new tables, and compares it with its source while it is written to the disk."""
-    stop = Event()
-    with _threads(stop) as (writing, comparing):
-
-        def write_and_compare(file: TensorFile) -> ByteComparison:
-            out = folder / file.path.name
-            changed = {t.info.name: (tables, t) for t in tables.vocabulary.tensors if t.file == file}
-            if changed:
-                write_file(file, changed, out, stop)
-            else:
-                share_or_copy(file.path.resolve(), out, stop, hard_link=hard_link)
-            parts = comparisons(file, TensorFile.open(out), tables.copies_by_table)
-            compared = [comparing.submit(part) for part in parts]
-            sync(out)
-            return ByteComparison.total(part.result() for part in compared)
-
-        largest_first = sorted(source.files, key=lambda file: -file.path.stat().st_size)
-        jobs = {writing.submit(write_and_compare, file): file.path for file in largest_first}
-        return ByteComparison.total(_finished(jobs, folder, progress))
-
-
-def write_file(
-    file: TensorFile,
-    changed: Mapping[str, tuple[NewTables, VocabTensor]],
-    out: Path,
-    stop: Event,
-    arrays: Mapping[str, npt.NDArray[Any]] | None = None,
-) -> None:
-    """Writes a weight file with new tables and arrays in their places, or at its end if it has none of their names."""
-    arrays, infos = arrays or {}, {**file.tensors}
-    infos |= {name: tensor.info.with_rows(tables.rows_after(tensor.info)) for name, (tables, tensor) in changed.items()}
-    for name, array in arrays.items():
-        infos[name] = TensorInfo(name, "BOOL" if array.dtype == bool else "I64", array.shape, 0, array.nbytes)
-    # A damaged checkpoint may have rows that are not finite, and numpy would warn of each.
-    with np.errstate(all="ignore"), file.path.open("rb", buffering=0) as old, out.open("wb") as new:
-        new.write(header_bytes([*infos.values()], file.metadata))
-        for name, info in infos.items():
-            if name in changed:
-                tables, tensor = changed[name]
-                with tensor.file.path.open("rb", buffering=0) as table:
-                    write_table(tables, tensor, table, new, stop)
-            elif name in arrays:
-                new.write(arrays[name].tobytes())
-            else:
-                copy_bytes(old, info.start, info.size, new, stop)
-
-
-def write_table(tables: NewTables, tensor: VocabTensor, old: BinaryIO, new: BinaryIO, stop: Event) -> None:
-    """Appends a new table to a file."""
-    info = tensor.info
-    for part in tables.parts(tensor, partial(read_rows, old, info)):
-        raise_if(stop)
-        if isinstance(part, range):
-            copy_bytes(old, info.start + part.start * info.row_bytes, len(part) * info.row_bytes, new, stop)
-        else:
-            new.write(part.data)
-
-
-@contextmanager
-def _threads(stop: Event) -> Iterator[list[ThreadPoolExecutor]]:
-    """Threads that write files, and threads that compare them. They are stopped at the end, done or not."""
-    pools = [ThreadPoolExecutor(AT_ONCE, thread_name_prefix=name) for name in ("transplant", "compare")]
-    try:
-        yield pools
-    finally:
-        stop.set()
-        for pool in pools:
-            pool.shutdown(wait=False, cancel_futures=True)
-        for pool in pools:
-            pool.shutdown()
-
-
-def _finished(
-    jobs: Mapping["Future[ByteComparison]", Path], folder: Path, progress: Progress | None
-) -> Iterator[ByteComparison]:
-    """The results of jobs for files, as they are finished. The first error is raised at once."""
-    names = [path.name for path in jobs.values()]
-    total, reported, pending = sum(path.stat().st_size for path in jobs.values()), 0, {*jobs}
-    while pending:
-        finished, pending = wait(pending, PROGRESS_SECONDS if progress else None, FIRST_COMPLETED)
-        yield from (job.result() for job in finished)
-        if progress:
-            sizes = (path.stat().st_size for name in names if (path := folder / name).exists())
-            written = min(sum(sizes), total) if pending else total
-            progress(names[0], written - reported, total)
-            reported = written
-
-
 def initializer_range(config: dict[str, Any]) -> float:
     """The standard deviation of a model's initial weights, from its config; 0.02 if the config has none."""
     spread = config.get("initializer_range")
     return float(spread) if isinstance(spread, int | float) and 0 < spread <= sys.float_info.max else 0.02
+
+
+class ModelRows(NamedTuple):
+    """The tables of a model that have a row for each token."""
+
+    rows: int
+    """Rows of the embedding, padding included."""
+    parameters: int
+    """Parameters of one row in all tables; tied ones count once."""
+    bytes: int
+
+    def left(self, before: int, after: int, multiple: PadMultiple = "keep") -> tuple[int, int, int]:
+        """The rows of the model after a change of those that tokens need, and the parameters and bytes saved."""
+        rows = padded_rows(before, after, self.rows, multiple)
+        return rows, (self.rows - rows) * self.parameters, (self.rows - rows) * self.bytes
+
+
+def model_rows(source: str | os.PathLike[str]) -> ModelRows | None:
+    """The rows of a model: by its tables; by its config if it has none that can be read; None without a model."""
+    folder = Path(source)
+    try:
+        if has_weights(source):
+            vocabulary = find_vocabulary(open_checkpoint(folder))
+            # A table for the first ids only keeps its rows.
+            tables = [tensor for tensor in vocabulary.tensors if tensor.info.rows == vocabulary.rows]
+            infos = [tensor.info for tensor in tables if not (vocabulary.tied and tensor.role == "output")]
+            return ModelRows(vocabulary.rows, sum(info.width for info in infos), sum(info.row_bytes for info in infos))
+    except CheckpointError:  # `transplant` refuses it, and says why
+        pass
+    config = read_config(folder / CONFIG) if os.path.isfile(folder / CONFIG) else None  # noqa: PTH113 - a name may be too long
+    if not isinstance(config, dict):
+        return None
+    text = Checkpoint(folder, config, (), None).text_config
+    rows, width = text.get("vocab_size"), text.get("hidden_size")
+    types = (some.get(name) for some in (text, config) for name in ("dtype", "torch_dtype"))
+    item = _ITEM_BYTES.get(str(next(filter(None, types), None)))
+    if type(rows) is not int or type(width) is not int or min(rows, width) < 1 or item is None:
+        return None
+    # Saved by transformers without the field, it is tied.
+    tied = config.get("tie_word_embeddings", text.get("tie_word_embeddings", True))
+    width *= 1 if tied else 2
+    return ModelRows(rows, width, width * item)

@@ -4,16 +4,17 @@ Only tensors with a vocabulary axis are read and written, a block of rows at a t
 """
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tokengraft.checkpoint.compare_files import require_torch
+from tokengraft.checkpoint.adapter import is_adapter
+from tokengraft.checkpoint.adapter_transplant import AdapterJob
 from tokengraft.checkpoint.draft import DraftJob, is_draft
-from tokengraft.checkpoint.gguf.file import is_gguf
-from tokengraft.checkpoint.gguf.transplant import GgufJob
-from tokengraft.checkpoint.model_job import ModelJob
-from tokengraft.checkpoint.peft.new_rows import NewRowsJob
-from tokengraft.checkpoint.peft.transplant import AdapterJob, is_adapter
+from tokengraft.checkpoint.gguf_file import is_gguf
+from tokengraft.checkpoint.gguf_transplant import GgufJob
+from tokengraft.checkpoint.in_memory import require_torch
+from tokengraft.checkpoint.model_job import ModelJob, NewRowsJob
 from tokengraft.checkpoint.result import Transplant
 from tokengraft.checkpoint.rows import Init
 from tokengraft.checkpoint.table import TransplantOptions, require_absent
@@ -22,6 +23,13 @@ from tokengraft.formats.sources import load
 from tokengraft.output.atomic import require_distinct, require_new
 from tokengraft.progress import stage
 from tokengraft.tokenizer.tokenizer import Tokenizer
+
+_SPECIAL: tuple[tuple[Callable[[Path], bool], type[GgufJob | AdapterJob | DraftJob], str], ...] = (
+    (is_gguf, GgufJob, "a GGUF file"),
+    (is_adapter, AdapterJob, "an adapter"),
+    (is_draft, DraftJob, "a draft"),
+)
+"""What is not the folder of a model, and has a vocabulary all the same."""
 
 
 @stage("transplanting the checkpoint")
@@ -83,17 +91,13 @@ def transplant(
     folder = Path(checkpoint)
     written = {"hard_link": chosen.hard_link, "verify": chosen.verify}
     job: ModelJob | GgufJob | AdapterJob | DraftJob
-    if is_gguf(folder):
-        require_absent(written | {"as_adapter": as_adapter}, "a GGUF file")
-        new = new_tokenizer if isinstance(new_tokenizer, Tokenizer) else load(new_tokenizer)
-        job = GgufJob.prepare(folder, new, _loaded(base), chosen)
-    elif is_adapter(folder):
-        padded = {"as_adapter": as_adapter, "pad_multiple": chosen.pad_multiple != "keep"}
-        require_absent(written | padded, "an adapter")
-        job = AdapterJob.prepare(folder, new_tokenizer, _loaded(base), chosen)
-    elif is_draft(folder):
-        require_absent(written | {"as_adapter": as_adapter}, "a draft")
-        job = DraftJob.prepare(folder, new_tokenizer, _loaded(base), chosen)
+    special = next((row for row in _SPECIAL if row[0](folder)), None)
+    if special:
+        _, kind, what = special
+        padded = {"pad_multiple": chosen.pad_multiple != "keep"} if kind is AdapterJob else {}
+        require_absent(written | {"as_adapter": as_adapter} | padded, what)
+        old = base if base is None or isinstance(base, Tokenizer) else load(base)
+        job = kind.prepare(folder, new_tokenizer, old, chosen)
     elif base is not None:
         raise OptionError(
             f"{option('base')} applies to GGUF files, adapters and drafts; a folder has its own tokenizer",
@@ -107,7 +111,3 @@ def transplant(
             require_torch()
         job = ModelJob.prepare(checkpoint, new_tokenizer, chosen)
     return job.describe() if out is None else job.write(Path(out), force=force)
-
-
-def _loaded(base: Tokenizer | Any | None) -> Tokenizer | None:
-    return base if base is None or isinstance(base, Tokenizer) else load(base)

@@ -18,10 +18,9 @@ from tokengraft.learn.preserve import preserved_text
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.verify.against_base import preserved
 from tokengraft.verify.check import check
-from tokengraft.verify.draft import check_draft
+from tokengraft.verify.check_serving import check_serving
 from tokengraft.verify.finding import Check, Finding
-from tokengraft.verify.model import model_damage
-from tokengraft.verify.serving.check_serving import check_serving
+from tokengraft.verify.model import check_draft, model_damage
 from tokengraft.verify.transformers_loader import transformers_started
 
 SHORT = 40

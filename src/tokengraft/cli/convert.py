@@ -14,8 +14,8 @@ from tokengraft.formats.convert import convert
 from tokengraft.formats.sources import is_tokenizer_file
 from tokengraft.output.atomic import require_distinct, require_new
 from tokengraft.tokenizer.tokenizer import Tokenizer
+from tokengraft.verify.check import Proof, prove_conversion, save_verified
 from tokengraft.verify.loaders import Verification
-from tokengraft.verify.save import Proof, prove_conversion, save_verified
 from tokengraft.verify.transformers_loader import transformers_started
 
 _ADDING = re.compile("TemplateProcessing|RobertaProcessing|BertProcessing")

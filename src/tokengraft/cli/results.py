@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tokengraft.checkpoint.padding import model_rows
+from tokengraft.checkpoint.table import model_rows
 from tokengraft.cli.display import print_columns, print_note, print_result, print_warnings
 from tokengraft.cli.options import say
 from tokengraft.learn.extension import Extension

@@ -12,19 +12,10 @@ from types import NoneType
 from typing import Any, get_args
 
 from tokengraft import _core
-from tokengraft.errors import InvalidTokenizerError, UnreadableFileError, UnsupportedTokenizerError
+from tokengraft.errors import InvalidTokenizerError, UnreadableFileError
 from tokengraft.output.json_file import JsonStyle, parse_json, require_plain
 from tokengraft.representation import FrozenDict
-from tokengraft.tokenizer.added import loader_settings, new_entry
-from tokengraft.tokenizer.kind import (
-    CONTINUATION,
-    Algorithm,
-    algorithm_of,
-    detect_kind,
-    pipeline_alone,
-    require_whole_charsmaps,
-)
-from tokengraft.tokenizer.rewrite import VOCAB_TXT
+from tokengraft.tokenizer.kind import Algorithm, algorithm_of, detect_kind, pipeline_alone, require_whole_charsmaps
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 MAX_ID = 2**32 - 1
@@ -59,8 +50,8 @@ def _read_in_core(raw: bytes, name: str, files: Mapping[str, bytes]) -> Tokenize
     if algorithm_of(document["model"]) != "BPE":
         return None
     require_plain(document, name)
-    with _naming(name):
-        text = _readable_text(document)
+    with naming(name):
+        text = readable_text(document)
         return checked(Tokenizer(vocabulary, text, FrozenDict(files), JsonStyle.of(raw), as_text))
 
 
@@ -69,8 +60,8 @@ def _read_in_python(raw: bytes, name: str, files: Mapping[str, bytes]) -> Tokeni
     document = parse_json(raw, name)
     vocab, merges, scores = _take_model(document, name)
     require_plain([document, "".join(vocab)], name)
-    with _naming(name):
-        text = _readable_text(document)
+    with naming(name):
+        text = readable_text(document)
         for token, token_id in vocab.items():
             if type(token_id) is not int or not 0 <= token_id <= MAX_ID:
                 raise InvalidTokenizerError(
@@ -85,7 +76,7 @@ def _read_in_python(raw: bytes, name: str, files: Mapping[str, bytes]) -> Tokeni
 
 
 @contextmanager
-def _naming(name: str) -> Iterator[None]:
+def naming(name: str) -> Iterator[None]:
     """Puts the name of the file before the message of an error."""
     try:
         yield
@@ -93,7 +84,7 @@ def _naming(name: str) -> Iterator[None]:
         raise InvalidTokenizerError(f"`{name}`: {error.message}", hint=error.hint) from error
 
 
-def _readable_text(document: dict[str, Any]) -> str:
+def readable_text(document: dict[str, Any]) -> str:
     """The document as text. Refuses what the library cannot read, so that later code can rely on its structure."""
     text = json.dumps(document, ensure_ascii=False)
     entries = document.get("added_tokens")
@@ -131,70 +122,6 @@ def new_document(model: Mapping[str, Any], **parts: Any) -> dict[str, Any]:
     names = ("dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix")
     bpe = {"type": "BPE", **dict.fromkeys(names), "fuse_unk": False, "byte_fallback": False, **model}
     return {"version": "1.0", **dict.fromkeys(steps), **parts, "model": {**bpe, "vocab": {}, "merges": []}}
-
-
-_NOT_BERT = {
-    "do_basic_tokenize": True,
-    "never_split": [],
-    "word_tokenizer_type": "basic",
-    "subword_tokenizer_type": "wordpiece",
-    "do_word_tokenize": True,
-    "do_subword_tokenize": True,
-}
-"""Settings of tokenizers with a `vocab.txt` that need another pipeline if they have another value."""
-
-
-def read_vocab_txt(files: Mapping[str, bytes], *, name: str) -> Tokenizer:
-    """The tokenizer of the `vocab.txt` of a BERT type, with the settings of `tokenizer_config.json`."""
-    try:
-        tokens = files[VOCAB_TXT].decode().removesuffix("\n").split("\n")
-    except UnicodeDecodeError as error:
-        raise UnreadableFileError(f"`{name}` is not text: {error}", hint="download it again") from error
-    vocab = {token.removesuffix("\r"): token_id for token_id, token in enumerate(tokens)}
-    settings = loader_settings(files)
-    strange = next((name for name in _NOT_BERT if settings.get(name) not in (None, _NOT_BERT[name])), None)
-    if strange is not None:
-        raise UnsupportedTokenizerError(
-            f"`tokenizer_config.json` beside `{name}` has `{strange}` set to {settings[strange]!r:.80}, and no "
-            "pipeline does that",
-            hint="pass a folder with the `tokenizer.json` of this model",
-        )
-    special = []
-    for use in ("unk", "sep", "pad", "cls", "mask"):
-        token = settings.get(f"{use}_token")
-        text = token.get("content") if isinstance(token, dict) else token
-        special.append(text if text and isinstance(text, str) else f"[{use.upper()}]")
-    unknown, sep, _, cls, _ = special
-    missing = next((token for token in (unknown, sep, cls) if token not in vocab), None)
-    if missing is not None or len(vocab) < len(tokens):
-        what = "has a token twice" if missing is None else f"lacks the token {missing!r}"
-        raise InvalidTokenizerError(
-            f"`{name}` {what}, so it is no vocabulary of a BERT type", hint="pass a folder with a tokenizer.json"
-        )
-    document = new_document(
-        {},
-        added_tokens=[new_entry(vocab[token], token) for token in special if token in vocab],
-        normalizer={
-            "type": "BertNormalizer",
-            "clean_text": True,
-            "handle_chinese_chars": settings.get("tokenize_chinese_chars", True),
-            "strip_accents": settings.get("strip_accents"),
-            "lowercase": settings.get("do_lower_case", True),
-        },
-        pre_tokenizer={"type": "BertPreTokenizer"},
-        post_processor={"type": "BertProcessing", "sep": [sep, vocab[sep]], "cls": [cls, vocab[cls]]},
-        decoder={"type": "WordPiece", "prefix": CONTINUATION, "cleanup": True},
-    )
-    document["model"] = {
-        "type": "WordPiece",
-        "unk_token": unknown,
-        "continuing_subword_prefix": CONTINUATION,
-        "max_input_chars_per_word": 100,
-        "vocab": {},
-    }
-    with _naming(name):
-        vocabulary = _core.Vocabulary(vocab, [])
-        return checked(Tokenizer(vocabulary, _readable_text(document), FrozenDict(files), main=VOCAB_TXT))
 
 
 def write_tokenizer_json(tokenizer: Tokenizer) -> bytes:

@@ -29,7 +29,7 @@ from tokengraft.learn.trainer import LearnedMerges, learned_merges
 from tokengraft.learn.without_merges import extend_pieces
 from tokengraft.progress import stage
 from tokengraft.tokenizer.edit import add_tokens, require_room
-from tokengraft.tokenizer.numbered import require_ids
+from tokengraft.tokenizer.known_tokens import require_ids
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 MAX_ID = 2**32 - 1

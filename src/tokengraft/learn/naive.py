@@ -21,7 +21,7 @@ from tokengraft.learn.continued import extend
 from tokengraft.progress import stage
 from tokengraft.tokenizer.edit import add_tokens, free_ids, remove_tokens, unreachable_ranks
 from tokengraft.tokenizer.kind import SPACE, token_bytes
-from tokengraft.tokenizer.numbered import require_ids
+from tokengraft.tokenizer.known_tokens import require_ids
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 NaiveMethod = Literal["naive-regen", "naive-append", "naive-prepend", "add-tokens", "two-piece", "scaffold"]

@@ -15,8 +15,7 @@ from tokengraft.representation import FrozenDict, require_fields, shown
 from tokengraft.tokenizer.added import FLAGS, SETTINGS, AddedToken, GivenTokens
 from tokengraft.tokenizer.edit import free_ids
 from tokengraft.tokenizer.kind import token_bytes
-from tokengraft.tokenizer.numbered import require_ids
-from tokengraft.tokenizer.reserved import reserved_tokens
+from tokengraft.tokenizer.known_tokens import require_ids, reserved_tokens
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 TOKENIZER_JSON = "tokenizer.json"

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokengraft.checkpoint.layout import open_checkpoint
+from tokengraft.checkpoint.folder import open_checkpoint
 from tokengraft.errors import CheckpointError, Progress, option
 from tokengraft.formats.sources import load_folder
 from tokengraft.measure.metrics import new_tokens

@@ -113,7 +113,7 @@ def evaluate(
 
 def _require_models(tokenizers: Tokenizers, texts: Texts) -> None:
     """Refuses to score tokenizers without weights, and counts."""
-    from tokengraft.checkpoint.layout import has_weights
+    from tokengraft.checkpoint.folder import has_weights
 
     for name, source in tokenizers.items():
         if not isinstance(source, str | os.PathLike) or not has_weights(source):

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tokengraft.checkpoint.compare_files import require_torch
-from tokengraft.checkpoint.layout import Checkpoint, architecture, generates, open_checkpoint
+from tokengraft.checkpoint.folder import Checkpoint, architecture, generates, open_checkpoint
+from tokengraft.checkpoint.in_memory import require_torch
 from tokengraft.checkpoint.tensors import ITEM_BYTES
 from tokengraft.errors import CheckpointError, TokengraftError
 from tokengraft.formats.sources import load_folder

@@ -16,7 +16,7 @@ AUTO_N, PRUNED = Kind(f"{AUTO}|N", number_or(AUTO)), Kind("N", number_or(ALL, AU
 FILE, PATH, REGEX, NAME = Kind("FILE", Path), Kind("PATH"), Kind("REGEX"), Kind("NAME")
 TEXTS, NAMED, NAMES = Kind("TEXT", action="extend"), Kind("NAME=FILES", action="extend"), Kind("NAME", action="extend")
 FLAG, SWITCH = Kind(action="flag"), Kind(action="switch")
-STACK = Kind("STACK", action="append", choices="verify.serving.stacks:STACKS")
+STACK = Kind("STACK", action="append", choices="verify.finding:STACKS")
 INIT = Kind(choices="checkpoint.rows:INITIALISERS")
 
 

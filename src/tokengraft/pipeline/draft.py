@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from tokengraft import _core
-from tokengraft.checkpoint.draft import IDS, PLOT, TARGET, DraftJob, ids_hash, map_files, maps_of, recorded_hash
-from tokengraft.checkpoint.model_files import REPORT, written_before
-from tokengraft.checkpoint.padding import model_rows
+from tokengraft.checkpoint.draft import IDS, PLOT, TARGET, DraftJob, ids_hash, map_files, maps_of
+from tokengraft.checkpoint.model_files import REPORT, recorded, written_before
+from tokengraft.checkpoint.table import model_rows
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import OptionError, option, require
 from tokengraft.formats.sources import load
@@ -150,7 +150,7 @@ def _ids_of(source: Any, tokenizer: Tokenizer) -> list[int]:
     name, made_for = "the list of ids", None
     if isinstance(source, str | os.PathLike):
         path = Path(source) / IDS if Path(source).is_dir() else Path(source)
-        name, made_for = f"`{path}`", recorded_hash(path.parent)
+        name, made_for = f"`{path}`", recorded(path.parent, TARGET)
         try:
             source = parse_json(path.read_bytes(), str(path))
         except OSError as error:

@@ -23,12 +23,11 @@ from tokengraft.pipeline.request import Request
 from tokengraft.pipeline.result import Vocabulary
 from tokengraft.pipeline.texts import Texts, texts_of_edit
 from tokengraft.pipeline.vocabulary import largest_extension, new_vocabulary
-from tokengraft.tokenizer.numbered import end_warnings
+from tokengraft.tokenizer.known_tokens import end_warnings
 from tokengraft.verify.against_base import preserved
-from tokengraft.verify.check import check
+from tokengraft.verify.check import check, save_verified
 from tokengraft.verify.finding import Check
 from tokengraft.verify.loaders import sample_pretokens
-from tokengraft.verify.save import save_verified
 from tokengraft.verify.transformers_loader import transformers_started
 from tokengraft.vocab_plan import plan
 

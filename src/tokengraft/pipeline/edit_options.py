@@ -5,7 +5,7 @@ These are commands alone: their messages name options of the command line. `tg.e
 
 from collections.abc import Callable, Iterator
 
-from tokengraft.checkpoint.padding import model_rows, row_step
+from tokengraft.checkpoint.table import model_rows, row_step
 from tokengraft.corpus.open import local_files, paths_of
 from tokengraft.counts.pretoken_counts import is_counts_file
 from tokengraft.errors import OptionError, require

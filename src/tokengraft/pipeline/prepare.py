@@ -9,13 +9,12 @@ from itertools import islice, takewhile
 from pathlib import Path
 from typing import get_args
 
+from tokengraft.checkpoint.folder import SINGLE, has_weights, open_checkpoint
 from tokengraft.checkpoint.ids import config_tokens, model_configs, used_ids
-from tokengraft.checkpoint.layout import SINGLE, has_weights, open_checkpoint
+from tokengraft.checkpoint.layout import changes_fixed_ids, fixed_from
 from tokengraft.checkpoint.model_files import ADAPT_FILES, CARD, written_before
-from tokengraft.checkpoint.other_tables import changes_fixed_ids, fixed_from
-from tokengraft.checkpoint.padding import padded_rows
 from tokengraft.checkpoint.rows import DEFAULT
-from tokengraft.checkpoint.table import TransplantOptions
+from tokengraft.checkpoint.table import TransplantOptions, padded_rows
 from tokengraft.checkpoint.tensors import ITEM_BYTES
 from tokengraft.corpus.files import local_name
 from tokengraft.corpus.open import local_files, open_corpus, paths_of
@@ -38,7 +37,7 @@ from tokengraft.tokenizer.edit import free_ids
 from tokengraft.tokenizer.inspect import spelling_warning
 from tokengraft.tokenizer.llama_cpp import check_tokens, converter_check, require_known
 from tokengraft.tokenizer.tokenizer import Tokenizer
-from tokengraft.verify.serving.stacks import choices_for
+from tokengraft.verify.finding import choices_for
 
 _NAME = re.compile(r"\w[\w.-]{0,99}")
 

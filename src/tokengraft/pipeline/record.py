@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tokengraft import _core
-from tokengraft.checkpoint.layout import has_weights, open_checkpoint
+from tokengraft.checkpoint.folder import has_weights, open_checkpoint
 from tokengraft.checkpoint.rows import init_name
 from tokengraft.corpus.files import input_without_credentials
 from tokengraft.corpus.open import Corpus, open_corpus, paths_of

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from tokengraft.checkpoint.ids import config_tokens
-from tokengraft.checkpoint.padding import model_rows, row_step
+from tokengraft.checkpoint.table import model_rows, row_step
 from tokengraft.counts.count import reading_warnings
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import CorpusError, OptionError, TokengraftError, option
@@ -33,13 +33,12 @@ from tokengraft.pruning.order import PruneOrder, prune_order
 from tokengraft.pruning.unseen import MUCH, unseen_cost
 from tokengraft.representation import FrozenDict
 from tokengraft.tokenizer.edit import left_out
+from tokengraft.tokenizer.known_tokens import end_warnings
 from tokengraft.tokenizer.llama_cpp import converter_check
-from tokengraft.tokenizer.numbered import end_warnings
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.verify.against_base import PRESERVED
 from tokengraft.verify.check import check
-from tokengraft.verify.finding import Check, Finding, Outcome, as_notes
-from tokengraft.verify.serving.stacks import choices_for
+from tokengraft.verify.finding import Check, Finding, Outcome, as_notes, choices_for
 from tokengraft.vocab_plan import plan
 
 

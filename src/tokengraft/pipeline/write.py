@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tokengraft.checkpoint.model_files import ADAPT_FILES, CARD, TRAINING
-from tokengraft.checkpoint.model_job import ModelJob
-from tokengraft.checkpoint.peft.new_rows import NewRowsJob
+from tokengraft.checkpoint.model_job import ModelJob, NewRowsJob
 from tokengraft.errors import OutputError
 from tokengraft.formats.sources import folder_files
 from tokengraft.output.atomic import write_folder
@@ -25,8 +24,8 @@ from tokengraft.pipeline.result import Adaptation
 from tokengraft.pipeline.texts import Texts
 from tokengraft.pipeline.training import next_step, training_file
 from tokengraft.progress import stage
-from tokengraft.verify.serving.check_serving import check_serving
-from tokengraft.verify.serving.stacks import choices_for
+from tokengraft.verify.check_serving import check_serving
+from tokengraft.verify.finding import choices_for
 
 
 def write_result(job: Prepared, texts: Texts, result: Adaptation) -> Adaptation:

@@ -17,7 +17,7 @@ from tokengraft.errors import OptionError, option, require, whole_number
 from tokengraft.pruning.coverage import require_coverage
 from tokengraft.pruning.methods import Question, expected_usefulness
 from tokengraft.pruning.removable import CHAT, default_tokens, named_tokens
-from tokengraft.tokenizer.reserved import reserved_tokens
+from tokengraft.tokenizer.known_tokens import reserved_tokens
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 Size = int | Literal["auto"]

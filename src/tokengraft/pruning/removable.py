@@ -13,7 +13,7 @@ from tokengraft.errors import OptionError, option
 from tokengraft.output.json_file import read_settings
 from tokengraft.representation import FrozenDict, frozen_strings, require_fields, set_fields, shown
 from tokengraft.tokenizer.kind import CONTINUATION, SPACE, byte_token, processor_steps
-from tokengraft.tokenizer.reserved import reserved_tokens
+from tokengraft.tokenizer.known_tokens import reserved_tokens
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 PLAIN, CODE, CHAT = "white space, digits, punctuation", "source code", "chat template"

@@ -1,8 +1,8 @@
 """The frozen `Tokenizer`, and everything that explains or changes one. Reads and writes no files: `formats` does."""
 
 from tokengraft.tokenizer.added import AddedToken
+from tokengraft.tokenizer.content import MergeStructure, Token
 from tokengraft.tokenizer.inspect import Inspection
 from tokengraft.tokenizer.piece_model import PieceRules
-from tokengraft.tokenizer.tokenizer import MergeStructure, Token
 
 __all__ = ["AddedToken", "Inspection", "MergeStructure", "PieceRules", "Token"]

@@ -5,11 +5,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokengraft import _core
 from tokengraft.output.json_file import JsonStyle
-from tokengraft.representation import FrozenDict
+from tokengraft.representation import FrozenDict, quoted, shown
 from tokengraft.tokenizer.added import FLAGS, AddedToken, Entry, added_tokens
 from tokengraft.tokenizer.kind import (
     BYTES_OF_TEXT,
@@ -28,6 +28,36 @@ if TYPE_CHECKING:
     from tokengraft.tokenizer.tokenizer import Tokenizer
 
 copyreg.pickle(_core.Vocabulary, lambda core: (_core.Vocabulary, (core.vocab(), core.merges())))
+
+
+@shown
+class Token(NamedTuple):
+    """A token. Its string identifies it: two tokens may stand for the same bytes (``A`` and ``<0x41>``)."""
+
+    id: int
+    string: str
+    bytes: bytes
+
+    def _shown(self) -> dict[str, Any]:
+        return {"id": self.id, "text": quoted(self.bytes.decode(errors="backslashreplace"))}
+
+
+@shown
+@dataclass(frozen=True)
+class MergeStructure:
+    """Which merge makes each token.
+
+    A token may be the product of several merges; ``splits`` has the one that fires when the token encodes itself.
+    Added tokens are split out of the text before BPE, so the Self-Tokenization Test does not include them. If merges
+    make one as well, as with Gemma's runs of spaces, its split is included.
+    """
+
+    splits: Mapping[int, tuple[int, int]]
+    """Every token that merges make, with the ids of its two parts."""
+    atomic: frozenset[int]
+    """Starting symbols: single characters, and ``<0xNN>`` where the model has byte fallback."""
+    unreachable: tuple[int, ...]
+    """Learned tokens whose own string does not encode to them by merges (the Self-Tokenization Test), ascending."""
 
 
 @dataclass(frozen=True)
@@ -132,10 +162,7 @@ class TokenizerContent:
 
     @cached_property
     def added(self) -> tuple[AddedToken, ...]:
-        """The added tokens by ascending id, with the ids and flags that transformers gives them.
-
-        The tokens that `tokenizer.json` lists are followed by those that only the other files name (see `settings`).
-        """
+        """The added tokens by ascending id, with the ids and flags that transformers gives them: see `added_tokens`."""
         return added_tokens(self.core_vocabulary, self.document.get("added_tokens") or (), self.files)
 
     def added_entries(self) -> list[Entry]:

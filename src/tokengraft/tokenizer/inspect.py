@@ -7,8 +7,9 @@ from typing import Any, Literal, NamedTuple
 from tokengraft import _core
 from tokengraft.errors import require_type
 from tokengraft.representation import shown
+from tokengraft.tokenizer.content import Token
 from tokengraft.tokenizer.kind import Algorithm, Kind, pipeline_parts, token_bytes
-from tokengraft.tokenizer.tokenizer import Token, Tokenizer
+from tokengraft.tokenizer.tokenizer import Tokenizer
 
 EXAMPLES = 8
 _NEIGHBOURS = ("", "a", " ", "\n", "1", ".", " a")

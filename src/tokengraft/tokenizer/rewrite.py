@@ -16,15 +16,14 @@ from tokengraft.errors import UnsupportedTokenizerError
 from tokengraft.output.json_file import JsonStyle, parse_settings
 from tokengraft.representation import FrozenDict
 from tokengraft.tokenizer.added import ADDITIONAL, EXTRA, FLAGS, LISTING, SETTINGS, SPECIAL_MAP, AddedToken
-from tokengraft.tokenizer.encodings import ENCODING, family_encoding, known_encoding
 from tokengraft.tokenizer.kind import processor_steps
 from tokengraft.tokenizer.piece_model import PieceModel, piece_file
-from tokengraft.tokenizer.rank_file import RankFile, rank_file
+from tokengraft.tokenizer.rank_file import ENCODING, RankFile, family_encoding, known_encoding, rank_file
 
 ID_FIELD = re.compile(r"(^|_)token_(id|ids|index)$")
 """Fields of settings and configs that hold an id or a list of ids."""
-VOCAB_TXT = "vocab.txt"
-"""The tokens of WordPiece, one on each line, by id."""
+TOKENIZER_JSON, VOCAB_TXT = "tokenizer.json", "vocab.txt"
+"""The main file, and the tokens of WordPiece, one on each line, by id."""
 
 
 @dataclass(frozen=True)

@@ -6,52 +6,27 @@ It stores the content of the files (`content`) and computes everything else from
 
 import json
 import operator
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
-from itertools import chain
-from typing import Any, NamedTuple
+from itertools import chain, zip_longest
+from types import ModuleType
+from typing import Any
 
 from tokengraft import _core
-from tokengraft.errors import InvalidTokenizerError, OptionError, require_list, wrong_type
-from tokengraft.representation import FrozenDict, notebook_html, quoted, shown
+from tokengraft.errors import InvalidTokenizerError, OptionError, UnsupportedTokenizerError, require_list, wrong_type
+from tokengraft.output.atomic import write_files
+from tokengraft.output.partial import temporary_folder
+from tokengraft.representation import FrozenDict, notebook_html
 from tokengraft.tokenizer.added import AddedToken, GivenTokens
-from tokengraft.tokenizer.content import TokenizerContent
+from tokengraft.tokenizer.content import MergeStructure, Token, TokenizerContent
 from tokengraft.tokenizer.kind import pipeline_alone, token_bytes
 from tokengraft.tokenizer.piece_model import PieceRules, all_splits
 from tokengraft.tokenizer.rewrite import Change, rewrite_document, rewrite_files
-from tokengraft.tokenizer.upstream import tokenizers_object, transformers_object
 
-
-@shown
-class Token(NamedTuple):
-    """A token. Its string identifies it: two tokens may stand for the same bytes (``A`` and ``<0x41>``)."""
-
-    id: int
-    string: str
-    bytes: bytes
-
-    def _shown(self) -> dict[str, Any]:
-        return {"id": self.id, "text": quoted(self.bytes.decode(errors="backslashreplace"))}
-
-
-@shown
-@dataclass(frozen=True)
-class MergeStructure:
-    """Which merge makes each token.
-
-    A token may be the product of several merges; ``splits`` has the one that fires when the token encodes itself.
-    Added tokens are split out of the text before BPE, so the Self-Tokenization Test does not include them. If merges
-    make one as well, as with Gemma's runs of spaces, its split is included.
-    """
-
-    splits: Mapping[int, tuple[int, int]]
-    """Every token that merges make, with the ids of its two parts."""
-    atomic: frozenset[int]
-    """Starting symbols: single characters, and ``<0xNN>`` where the model has byte fallback."""
-    unreachable: tuple[int, ...]
-    """Learned tokens whose own string does not encode to them by merges (the Self-Tokenization Test), ascending."""
+_INSTEAD = "pass `tokenizer_object=tokenizer.to_tokenizers()` to `transformers.PreTrainedTokenizerFast`"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -114,6 +89,12 @@ class Tokenizer(TokenizerContent):
             return not self.missing_bytes
         id_of = self.core_vocabulary.id_of
         return all(id_of(chr(point)) is not None for point in chain(range(0xD800), range(0xE000, 0x110000)))
+
+    def whole_json(self) -> str:
+        """`tokenizer.json` with all added tokens, also those that only other files name."""
+        document = json.loads(self.rest) | {"added_tokens": self.added_entries()}
+        document["model"] |= self.model_lists()
+        return json.dumps(document, ensure_ascii=False)
 
     @cached_property
     def skeleton(self) -> str:
@@ -343,13 +324,14 @@ class Tokenizer(TokenizerContent):
             >>> tg.load("model").to_tokenizers().encode("the cat", add_special_tokens=False).ids
             [262, 290]
         """
-        return tokenizers_object(self)
+        return _imported("tokenizers").Tokenizer.from_str(self.whole_json())
 
     def to_transformers(self) -> Any:
         """The tokenizer as a fast tokenizer of transformers, with its special tokens and chat template.
 
         The same as saving the tokenizer and loading the folder with `AutoTokenizer`. Code among the files is not
-        executed.
+        executed. Up to 2,000 tokens from all over the vocabulary are encoded by both, eight at a time, each followed
+        by an added token.
 
         Raises:
             OptionError: transformers is not installed.
@@ -361,4 +343,35 @@ class Tokenizer(TokenizerContent):
             >>> tg.load("model").to_transformers()("the cat", add_special_tokens=False)["input_ids"]
             [262, 290]
         """
-        return transformers_object(self)
+        transformers = _imported("transformers")
+        # Without settings, `AutoTokenizer` of transformers 4 does not know which class to take.
+        has_settings = "tokenizer_config.json" in self.files
+        loader = transformers.AutoTokenizer if has_settings else transformers.PreTrainedTokenizerFast
+        with temporary_folder() as folder:
+            write_files({**self.files, "tokenizer.json": self.whole_json().encode()}, folder)
+            try:
+                loaded = loader.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+            except Exception as error:  # transformers raises OSError, ValueError, KeyError and its dependencies' errors
+                raise UnsupportedTokenizerError(
+                    f"transformers cannot load the tokenizer: {type(error).__name__}: {error}", hint=_INSTEAD
+                ) from error
+        chosen = [token.bytes for token in self.tokens[:: len(self.tokens) // 2000 + 1]]
+        parts = [b"".join(chosen[at : at + 8]).decode(errors="replace") for at in range(0, len(chosen), 8)]
+        added = [token.content for token in self.added][: len(parts)]
+        texts = [text + content for text, content in zip_longest(parts, added, fillvalue="")]
+        wrong = [text for text in texts if loaded.encode(text, add_special_tokens=False) != self.encode(text)]
+        if wrong:
+            raise InvalidTokenizerError(
+                f"transformers' {type(loaded).__name__} encodes {len(wrong):,} of {len(texts):,} sample texts "
+                f"differently, such as {wrong[0]!r}",
+                hint=_INSTEAD,
+            )
+        return loaded
+
+
+def _imported(library: str) -> ModuleType:
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # a missing torch does not matter here
+    try:
+        return __import__(library)
+    except ImportError as error:
+        raise OptionError(f"`{library}` is not installed", hint=f"install it: `pip install {library}`") from error

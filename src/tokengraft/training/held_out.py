@@ -6,7 +6,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from tokengraft.checkpoint.layout import open_checkpoint
+from tokengraft.checkpoint.folder import open_checkpoint
 from tokengraft.formats.sources import load_folder
 from tokengraft.measure.bits import bits, chunk_bytes, chunks, sequences
 from tokengraft.measure.models import LoadedModel, hardware, start_ids

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from tokengraft import _core
+from tokengraft.checkpoint.folder import Checkpoint, open_checkpoint
 from tokengraft.checkpoint.ids import CONFIG
-from tokengraft.checkpoint.layout import Checkpoint, find_vocabulary, open_checkpoint
+from tokengraft.checkpoint.layout import find_vocabulary
 from tokengraft.checkpoint.model_files import REPORT
 from tokengraft.checkpoint.tensors import ITEM_BYTES
 from tokengraft.errors import CorpusError, option

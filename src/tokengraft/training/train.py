@@ -17,8 +17,8 @@ from time import monotonic
 from typing import Any
 
 from tokengraft.checkpoint.blend import WeightBlend, copy_others, write_report
-from tokengraft.checkpoint.compare_files import require_torch
-from tokengraft.checkpoint.layout import open_checkpoint, require_no_adapter
+from tokengraft.checkpoint.folder import open_checkpoint, require_no_adapter
+from tokengraft.checkpoint.in_memory import require_torch
 from tokengraft.checkpoint.model_card import base_name, code, public_command, size_text, table, trained_card
 from tokengraft.checkpoint.model_files import CARD
 from tokengraft.corpus.open import Corpus, local_files

@@ -1,13 +1,13 @@
 """Checks of an edit: which tokens, ids and merges must be the same as in the base."""
 
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tokengraft.counts.pretoken_counts import PretokenCounts
-from tokengraft.formats.agreement import most_in_order
+from tokengraft.formats.convert import most_in_order
 from tokengraft.tokenizer.added import FLAGS
 from tokengraft.tokenizer.kind import SPACE
-from tokengraft.tokenizer.reserved import RESERVED
+from tokengraft.tokenizer.known_tokens import RESERVED
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.verify.finding import EVIDENCE, Finding, finding, note
 
@@ -48,14 +48,6 @@ def specials(tokenizer: Tokenizer, base: Tokenizer) -> Finding:
         told += [f"{len(reserved):,} reserved ones were removed{' or renamed' * bool(new)}"] * bool(reserved)
         return note("special tokens", f"{', '.join(told)}, all others are the same", [*map(repr, new), *reserved])
     return finding("special tokens", wrong, f"all {len(before):,} added tokens", "{n} were removed, added or changed")
-
-
-def names_new(tokenizer: Tokenizer, base: Tokenizer, name: str, value: Any) -> bool:
-    """Whether a setting gives a new added token a role, by its text or its id, as `add_special` does."""
-    new = {token.content: token.id for token in tokenizer.added if token.content not in base.ids}
-    first = value[0] if isinstance(value, list) and value else value
-    first = first.get("content") if isinstance(first, dict) else first
-    return name.removesuffix("_id") in ("eos_token", "pad_token") and first in (*new, *new.values())
 
 
 class Learned(NamedTuple):

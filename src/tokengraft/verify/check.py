@@ -1,10 +1,16 @@
 """`check`: verifies a tokenizer, alone or against its base. Each finding has evidence.
 
 Works for any tokenizer, including one that another tool wrote. With a base, problems that the base has too are notes.
+
+`save` writes a tokenizer, loads the result with other libraries, and only then renames it into place.
+`prove_conversion` encodes text with a tokenizer and with its conversion, and compares every id.
 """
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from types import NoneType
+from typing import NamedTuple
 
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import (
@@ -16,8 +22,8 @@ from tokengraft.errors import (
     option,
     require_type,
 )
-from tokengraft.formats.agreement import require_agreement, require_rank_agreement
-from tokengraft.formats.sources import save
+from tokengraft.formats import sources
+from tokengraft.formats.sources import require_agreement, require_rank_agreement
 from tokengraft.output.json_file import parse_settings, read_settings
 from tokengraft.output.partial import temporary_folder
 from tokengraft.progress import stage
@@ -25,13 +31,13 @@ from tokengraft.pruning.summary import lost_characters
 from tokengraft.tokenizer.added import SETTINGS
 from tokengraft.tokenizer.inspect import id_layout
 from tokengraft.tokenizer.kind import CHARACTER_OF, byte_token, token_bytes
-from tokengraft.tokenizer.numbered import HINT, broken, has_numbered
+from tokengraft.tokenizer.known_tokens import HINT, broken, has_numbered
 from tokengraft.tokenizer.rewrite import renumbered
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.verify import against_base
 from tokengraft.verify.files_against_base import file_findings
 from tokengraft.verify.finding import Check, Finding, finding, note
-from tokengraft.verify.loaders import sample_texts, verify_folder
+from tokengraft.verify.loaders import Verification, added_texts, sample_texts, verify_folder
 from tokengraft.verify.transformers_loader import transformers_started
 
 
@@ -193,7 +199,7 @@ def loaders(tokenizer: Tokenizer, base: Tokenizer | None) -> Finding:
     """Whether loaders give the same ids: `tokenizers`, and if installed, transformers and sentencepiece."""
     with temporary_folder() as folder:
         try:
-            out = save(tokenizer, folder / "tokenizer")
+            out = sources.save(tokenizer, folder / "tokenizer")
             verified = verify_folder(out, tokenizer, base=base)
         except OutputError:  # says nothing about the tokenizer
             raise
@@ -257,3 +263,97 @@ def check(tokenizer: Tokenizer, base: Tokenizer | None = None, *, preserve: Pret
                 *([against_base.preserved(tokenizer, base, preserve)] if preserve is not None else []),
             ]
     return Check(tuple(findings))
+
+
+@stage("writing the tokenizer")
+def save(
+    tokenizer: Tokenizer,
+    out: str | os.PathLike[str],
+    *,
+    force: bool = False,
+    verify: bool = True,
+    base: Tokenizer | None = None,
+) -> Path:
+    """Writes a tokenizer as a folder and returns its path.
+
+    The folder is complete or does not exist. An unchanged tokenizer is written as it was read.
+
+    By default the written files are loaded with `tokenizers`, and with transformers and sentencepiece where they are
+    installed, and the ids of sample texts are compared, as the commands do. This takes 1 to 10 seconds.
+
+    Args:
+        tokenizer: The tokenizer.
+        out: The folder to write. It must not exist.
+        force: Replace an existing folder, if it holds only tokenizer files.
+        verify: Load the written files and compare. If a loader gives other ids, nothing is kept.
+        base: The tokenizer that it was made from. Differences that a loader has with the files of the base too are
+            accepted, and the added tokens of the base must still be found in text.
+
+    Raises:
+        OutputError: The folder exists or cannot be written.
+        InvalidTokenizerError: A loader gives other ids for the written files.
+        OptionError: ``base`` is given, but nothing is verified.
+
+    Examples:
+        >>> tok = tg.load("model")
+        >>> new = tg.extend(tok, tg.count(tok, "et.txt"), 16).apply(tok)
+        >>> tg.save(new, "extended", base=tok).name
+        'extended'
+    """
+    require_type("tokenizer", tokenizer, Tokenizer)
+    require_type("base", base, Tokenizer, NoneType)
+    if base is not None and not verify:
+        raise OptionError("`base` has no effect with verify=False", hint="drop base=, or drop verify=False")
+    if not verify:
+        return sources.save(tokenizer, out, force=force)
+    save_verified(tokenizer, out, base=base, force=force)
+    return Path(out)
+
+
+def save_verified(
+    tokenizer: Tokenizer,
+    out: str | os.PathLike[str],
+    *,
+    base: Tokenizer | None,
+    texts: Sequence[str] = (),
+    force: bool = False,
+) -> Verification:
+    """Writes a tokenizer as `save` does and returns how loaders read it. Also compares ``texts``."""
+    verified: list[Verification] = []
+
+    def verify(folder: Path) -> None:
+        verification = verify_folder(folder, tokenizer, [*texts], base=base)
+        if base is None and verification.failures:
+            raise InvalidTokenizerError(
+                "loaders read the written tokenizer differently:\n  " + "\n  ".join(verification.failures),
+                hint="pass base=, the tokenizer that it was made from, to accept differences that the base has too; "
+                "or pass verify=False",
+            )
+        verification.raise_for_failures()
+        verified.append(verification)
+
+    with transformers_started():
+        sources.save(tokenizer, out, force=force, check=verify)
+    return verified[0]
+
+
+class Proof(NamedTuple):
+    """What was compared."""
+
+    tokens: int
+    """Tokens whose own text was encoded, added ones included."""
+    texts: int
+    """Texts of random tokens, and texts with added tokens."""
+    moved: int
+    """Tokens that have other ids in the conversion."""
+
+
+def prove_conversion(before: Tokenizer, after: Tokenizer) -> Proof:
+    """Compares the ids of both tokenizers, on the text of every token and on text of random tokens."""
+    new_ids = {token_id: after.ids.get(string, -1) for token_id, string in before.strings.items()}
+    own = [token.bytes.decode(errors="replace") for token in before.tokens]
+    texts = [*sample_texts(before), *added_texts(before)]
+    for text in [*own, *texts]:
+        if [new_ids[token_id] for token_id in before.encode(text)] != after.encode(text):
+            raise InvalidTokenizerError(f"the two encode {text!r} to different tokens", hint="please report this")
+    return Proof(len(own), len(texts), sum(old != new for old, new in new_ids.items()))

@@ -8,19 +8,18 @@ belongs to. All others are notes of one check, so that no difference is left out
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from fnmatch import fnmatch, fnmatchcase
+from fnmatch import fnmatchcase
 from typing import Any, Literal, NamedTuple
 
 from tokengraft.errors import UnreadableFileError
-from tokengraft.formats.ranks import split_pattern
-from tokengraft.formats.sources import TOKENIZER_JSON
+from tokengraft.formats.sources import is_template
+from tokengraft.formats.vocabulary_files import split_pattern
 from tokengraft.output.json_file import parse_settings, read_settings
 from tokengraft.tokenizer.added import FLAGS, OWN, SETTINGS, SPECIAL_MAP, loader_settings
-from tokengraft.tokenizer.encodings import PATTERNS
 from tokengraft.tokenizer.piece_model import NORMAL
-from tokengraft.tokenizer.rewrite import Change, renumbered, rewrite_files
+from tokengraft.tokenizer.rank_file import PATTERNS
+from tokengraft.tokenizer.rewrite import TOKENIZER_JSON, Change, renumbered, rewrite_files
 from tokengraft.tokenizer.tokenizer import Tokenizer
-from tokengraft.verify.against_base import names_new
 from tokengraft.verify.finding import Finding, finding
 from tokengraft.verify.loaders import added_texts, sample_texts
 
@@ -221,7 +220,7 @@ def _settings(tokenizer: Tokenizer, base: Tokenizer, expected: Mapping[str, byte
             if known and not gone and _value(name, before.get(name)) != _value(name, after.get(name)):
                 decided |= {(file, name) for file in (SETTINGS, SPECIAL_MAP)}
                 old, new = before.get(name), after.get(name)
-                yield Difference(f"{SETTINGS}: {name}", old, new, not names_new(tokenizer, base, name, new))
+                yield Difference(f"{SETTINGS}: {name}", old, new, not _names_new(tokenizer, base, name, new))
     if SPECIAL_MAP in tokenizer.files:
         before = _loaded(expected) | read_settings(expected, SPECIAL_MAP)
         after = read_settings(tokenizer.files, SPECIAL_MAP)
@@ -229,7 +228,7 @@ def _settings(tokenizer: Tokenizer, base: Tokenizer, expected: Mapping[str, byte
             known = severity(SPECIAL_MAP, name) == "fail" and (name in before or SETTINGS in base.files)
             if known and _value(name, before.get(name)) != _value(name, after[name]):
                 decided.add((SPECIAL_MAP, name))
-                decides = not names_new(tokenizer, base, name, after[name])
+                decides = not _names_new(tokenizer, base, name, after[name])
                 yield Difference(f"{SPECIAL_MAP}: {name}", before.get(name, MISSING), after[name], decides)
     for file in (SETTINGS, SPECIAL_MAP):
         if file in expected and file in tokenizer.files:
@@ -237,6 +236,14 @@ def _settings(tokenizer: Tokenizer, base: Tokenizer, expected: Mapping[str, byte
             for name, values in _changed(before, after).items():
                 if (file, name) not in decided and severity(file, name) != "elsewhere":
                     yield from _changes(f"{file}: ", {name: values[0]}, {name: values[1]})
+
+
+def _names_new(tokenizer: Tokenizer, base: Tokenizer, name: str, value: Any) -> bool:
+    """Whether a setting gives a new added token a role, by its text or its id, as `add_special` does."""
+    new = {token.content: token.id for token in tokenizer.added if token.content not in base.ids}
+    first = value[0] if isinstance(value, list) and value else value
+    first = first.get("content") if isinstance(first, dict) else first
+    return name.removesuffix("_id") in ("eos_token", "pad_token") and first in (*new, *new.values())
 
 
 def _loaded(files: Mapping[str, bytes]) -> dict[str, Any]:
@@ -264,8 +271,6 @@ def _value(name: str, value: Any) -> Any:
 
 # Chat templates.
 
-_TEMPLATES = ("chat_template.*", "additional_chat_templates/*")
-
 
 def _templates(tokenizer: Tokenizer, base: Tokenizer) -> Iterator[Difference]:
     before, after = _effective_templates(base), _effective_templates(tokenizer)
@@ -281,8 +286,9 @@ def _templates(tokenizer: Tokenizer, base: Tokenizer) -> Iterator[Difference]:
     if SETTINGS in base.files and SETTINGS in tokenizer.files and old != new and before == after:
         yield Difference(f"{SETTINGS}: chat_template", old, new)
     for name in sorted({*base.files, *tokenizer.files}):
-        if _is_template(name) and before == after and base.files.get(name) != tokenizer.files.get(name):
-            yield _file_difference(name, base.files, tokenizer.files)
+        if is_template(name) and before == after and base.files.get(name) != tokenizer.files.get(name):
+            was, now = (THERE if name in one.files else MISSING for one in (base, tokenizer))
+            yield Difference(name, was, now)
 
 
 def _effective_templates(tokenizer: Tokenizer) -> dict[str, str]:
@@ -290,7 +296,7 @@ def _effective_templates(tokenizer: Tokenizer) -> dict[str, str]:
     found = {
         "default" if name.startswith("chat_template.") else name.rpartition("/")[2].removesuffix(".jinja"): raw
         for name, raw in tokenizer.files.items()
-        if _is_template(name) and name.endswith(".jinja")
+        if is_template(name) and name.endswith(".jinja")
     }
     texts: dict[str, Any] = {name: raw.decode(errors="replace") for name, raw in found.items()}
     if not texts:
@@ -300,10 +306,6 @@ def _effective_templates(tokenizer: Tokenizer) -> dict[str, str]:
     if "chat_template.json" in tokenizer.files:
         texts["chat_template.json"] = read_settings(tokenizer.files, "chat_template.json").get("chat_template")
     return {name: text if isinstance(text, str) else json.dumps(text) for name, text in texts.items() if text}
-
-
-def _is_template(name: str) -> bool:
-    return any(fnmatch(name, pattern) for pattern in _TEMPLATES)
 
 
 # The SentencePiece model.
@@ -354,9 +356,10 @@ def _piece_model(tokenizer: Tokenizer, base: Tokenizer, again: Collection[str]) 
 def _other_files(tokenizer: Tokenizer, base: Tokenizer, expected: Mapping[str, bytes]) -> Iterator[Difference]:
     for name in sorted({base.main, tokenizer.main, *base.files, *tokenizer.files}):
         in_both = name in tokenizer.files and name in base.files
-        if not in_both and not (name == base.main == tokenizer.main) and not _is_template(name):
-            yield _file_difference(name, {**base.files, base.main: b""}, {**tokenizer.files, tokenizer.main: b""})
-        handled = not in_both or name in (SETTINGS, SPECIAL_MAP, base.piece_file) or _is_template(name)
+        if not in_both and not (name == base.main == tokenizer.main) and not is_template(name):
+            was, now = (THERE if name in (one.main, *one.files) else MISSING for one in (base, tokenizer))
+            yield Difference(name, was, now)
+        handled = not in_both or name in (SETTINGS, SPECIAL_MAP, base.piece_file) or is_template(name)
         if handled or expected[name] == tokenizer.files[name]:
             continue
         try:
@@ -367,10 +370,6 @@ def _other_files(tokenizer: Tokenizer, base: Tokenizer, expected: Mapping[str, b
             continue
         for each in _changes(f"{name}: ", old, new):
             yield each._replace(decides=severity(name, each.place.removeprefix(f"{name}: ")) == "fail")
-
-
-def _file_difference(name: str, before: Mapping[str, bytes], after: Mapping[str, bytes]) -> Difference:
-    return Difference(name, THERE if name in before else MISSING, THERE if name in after else MISSING)
 
 
 def _replayed(tokenizer: Tokenizer, base: Tokenizer) -> dict[str, bytes]:

@@ -13,16 +13,15 @@ from typing import Literal, NamedTuple
 from tokengraft import _core
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import InvalidTokenizerError
-from tokengraft.formats.agreement import require_agreement, require_rank_agreement
 from tokengraft.formats.huggingface import write_tokenizer_json
-from tokengraft.formats.pieces import read_piece_model
-from tokengraft.formats.ranks import split_pattern
-from tokengraft.formats.sources import TOKENIZER_JSON, save
+from tokengraft.formats.sources import require_agreement, require_rank_agreement, save
+from tokengraft.formats.vocabulary_files import read_piece_model, split_pattern
 from tokengraft.output.partial import temporary_folder
 from tokengraft.tokenizer.added import FLAGS
 from tokengraft.tokenizer.kind import SPACE, Kind, byte_token, token_bytes
 from tokengraft.tokenizer.piece_model import USER_DEFINED, PieceModel
 from tokengraft.tokenizer.rank_file import RankFile, tiktoken_ranks
+from tokengraft.tokenizer.rewrite import TOKENIZER_JSON
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.verify.transformers_loader import (
     CannotLoadError,
@@ -113,15 +112,8 @@ def verify_folder(
 ) -> Verification:
     """The verification of a folder that a tokenizer was written to.
 
-    Compares ids on text of random tokens, which reaches merges that ordinary text does not, and on text with every
-    added token.
-
-    Args:
-        folder: The folder.
-        tokenizer: The tokenizer that was written.
-        texts: Additional sample texts.
-        base: The tokenizer that it was made from. Its added tokens that still exist must be found in text as before.
-            A difference that the files of the base have too is a note, not a failure.
+    Compares ids on text of random tokens, which reaches merges that ordinary text does not, on text with every added
+    token, and on further ``texts``. A difference that the files of the ``base`` have too is a note, not a failure.
 
     Raises:
         InvalidTokenizerError: The `tokenizers` library gives different ids, the SentencePiece model merges differently
@@ -335,11 +327,7 @@ def _bytes_as(unknown: str, path: list[str]) -> list[str]:
 
 
 def _rank_problems(folder: Path, tokenizer: Tokenizer, samples: list[str]) -> Iterator[_Problem]:
-    """Differences from the ids of tiktoken or mistral-common. Text of special tokens is compared by tiktoken alone.
-
-    Raises:
-        InvalidTokenizerError: The rank file merges differently from the tokenizer.
-    """
+    """Differences from the ids of tiktoken or mistral-common. Text of special tokens is compared by tiktoken alone."""
     name, library = tokenizer.rank_file or "", rank_library(tokenizer)
     path, contents = folder / name, [token.content for token in tokenizer.added]
     require_rank_agreement(tokenizer, str(folder), RankFile.read(path.read_bytes(), name))

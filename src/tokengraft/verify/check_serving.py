@@ -1,7 +1,7 @@
 """`check_serving`: whether a serving stack can use a folder.
 
 Libraries are asked: they load their own files, and the ids of sample texts are compared. vLLM and the converters of
-llama.cpp and Ollama are not run: `facts.json` has what was read in their sources.
+llama.cpp and Ollama are not run: `serving_facts.json` has what was read in their sources.
 """
 
 import json
@@ -16,19 +16,18 @@ from typing import Any, Literal
 from tokengraft.checkpoint.ids import CONFIG
 from tokengraft.errors import OptionError, TokengraftError, UnsupportedTokenizerError, require_type
 from tokengraft.formats.convert import FileFormat, convert
-from tokengraft.formats.ranks import split_pattern
-from tokengraft.formats.sources import TOKENIZER_JSON
+from tokengraft.formats.vocabulary_files import split_pattern
 from tokengraft.output.json_file import read_settings
 from tokengraft.progress import stage
 from tokengraft.tokenizer.added import ADDED, ADDITIONAL, LISTING, SETTINGS, SPECIAL_MAP
 from tokengraft.tokenizer.llama_cpp import converter_check, converter_table, skipping_warning
 from tokengraft.tokenizer.rank_file import tiktoken_ranks
+from tokengraft.tokenizer.rewrite import TOKENIZER_JSON
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.verify.check import holes
-from tokengraft.verify.finding import EVIDENCE, Check, Finding, finding, named_token, not_checked
+from tokengraft.verify.finding import Check, Finding, facts, finding, named_token, not_checked, note, require_stack
 from tokengraft.verify.loaders import piece_encoder, tekken_encoder, tiktoken_encoder
-from tokengraft.verify.serving.model_folder import ModelFolder, model_findings, open_model_folder, same_ids
-from tokengraft.verify.serving.stacks import STACKS, facts, require_stack
+from tokengraft.verify.model_folder import ModelFolder, model_findings, open_model_folder, same_ids
 from tokengraft.verify.transformers_loader import summary, transformers_started
 
 Reader = Literal["sentencepiece", "scores lost", "gpt2", "tekken", "none"]
@@ -62,7 +61,7 @@ def check_serving(source: str | os.PathLike[str] | Tokenizer, *stacks: str, base
     """
     require_type("base", base, Tokenizer, NoneType)
     if not stacks:
-        raise OptionError("no serving stack was given", hint=f"choose one of {', '.join(STACKS)}")
+        raise OptionError("no serving stack was given", hint=f"choose one of {', '.join(_FINDINGS)}")
     for stack in stacks:
         require_stack(stack)
     loading = transformers_started() if _WITH_TRANSFORMERS.intersection(stacks) else nullcontext()
@@ -367,9 +366,9 @@ def _pieces(tokenizer: Tokenizer) -> Finding:
     differing = {string: i for string, i in tokenizer.ids.items() if places.get(string) != i}
     learned = [named_token(string, i) for string, i in differing.items() if string not in added]
     if differing and not learned:
-        shown = tuple(named_token(string, i) for string, i in [*differing.items()][:EVIDENCE])
         fix = "sentencepiece splits their text; use transformers or `tokenizers` where text has them"
-        return Finding("pieces", "note", f"{len(differing):,} added tokens have no piece", shown, fix)
+        shown = [named_token(string, i) for string, i in differing.items()]
+        return note("pieces", f"{len(differing):,} added tokens have no piece", shown, fix)
     fine = f"{len(tokenizer.ids):,}, with the ids of the tokenizer"
     return finding("pieces", learned, fine, "{n} tokens have no piece", KEEP)
 

@@ -8,7 +8,7 @@ change, and that of a new token is the mean over its pieces, as its row in the m
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,25 +17,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from tokengraft import _core
-from tokengraft.checkpoint.byte_ranges import copy_bytes
-from tokengraft.checkpoint.compare_files import ByteComparison, comparisons
-from tokengraft.checkpoint.ids import CONFIG, CONFIGS, Renumbering, id_fields, model_configs, read_config
-from tokengraft.checkpoint.layout import (
-    INDEX,
-    SINGLE,
-    Checkpoint,
-    Vocabulary,
-    find_vocabulary,
-    has_weights,
-    predicts_tokens,
-)
-from tokengraft.checkpoint.layout import open_checkpoint as open_model
-from tokengraft.checkpoint.model_files import CARD, REPORT, is_old, recorded_inits, written_before
-from tokengraft.checkpoint.other_tables import require_no_other_tables
-from tokengraft.checkpoint.padding import plan_of_rows
-from tokengraft.checkpoint.peft.new_rows import ADAPTER_CONFIG, ADAPTER_WEIGHTS
-from tokengraft.checkpoint.peft.parts import (
+from tokengraft.checkpoint.adapter import (
+    ADAPTER_CONFIG,
+    ADAPTER_WEIGHTS,
     COLUMNS,
     FROZEN,
     INDICES,
@@ -44,18 +28,33 @@ from tokengraft.checkpoint.peft.parts import (
     adapter_parts,
     does_not_fit,
     ids_of,
+    opened,
     require_ids,
     require_layers,
 )
-from tokengraft.checkpoint.result import Transplant, describe, write_report
-from tokengraft.checkpoint.rows import BLOCK, DEFAULT_HOLE_ROWS, init_name, require_untied, unused_rows
-from tokengraft.checkpoint.table import NewTables, TransplantOptions, write_table
+from tokengraft.checkpoint.folder import Checkpoint, has_weights, predicts_tokens
+from tokengraft.checkpoint.folder import open_checkpoint as open_model
+from tokengraft.checkpoint.ids import CONFIGS, Renumbering, id_fields, model_configs
+from tokengraft.checkpoint.layout import Vocabulary, find_vocabulary, require_no_other_tables
+from tokengraft.checkpoint.model_files import CARD, REPORT, is_old, other_entries, recorded, written_before
+from tokengraft.checkpoint.result import (
+    ByteComparison,
+    Transplant,
+    comparisons,
+    describe,
+    request_of,
+    write_report,
+    write_table,
+)
+from tokengraft.checkpoint.rows import BLOCK, init_name, require_untied, unused_rows
+from tokengraft.checkpoint.table import NewTables, TransplantOptions, plan_of_rows
 from tokengraft.checkpoint.tensors import (
     ITEM_BYTES,
     Ids,
     Raw,
     TensorFile,
     TensorInfo,
+    copy_bytes,
     header_bytes,
     narrow,
     read_rows,
@@ -63,23 +62,16 @@ from tokengraft.checkpoint.tensors import (
     widen,
 )
 from tokengraft.errors import CheckpointError, OptionError, SourceNotFoundError, option
-from tokengraft.formats.sources import folder_files, is_tokenizer_file, load_folder
+from tokengraft.formats.sources import folder_files, load_folder
 from tokengraft.output.atomic import new_folder, write_files
 from tokengraft.output.json_file import JsonStyle
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.vocab_plan import VocabPlan, plan
 
-_PICKLED = "adapter_model.bin"
 MAX_PADDING = 1024
 _LINEAR = ("fvt-rare", "fvt", "length-weighted", "mean")
 _Writer = Callable[[BinaryIO, BinaryIO], object]
 """Writes a tensor, from the old file to the new one."""
-
-
-def is_adapter(folder: Path) -> bool:
-    """Whether a folder has an adapter of PEFT, complete or not, and no model."""
-    parts = (os.path.lexists(folder / name) for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS, _PICKLED))
-    return any(parts) and not any(os.path.lexists(folder / name) for name in (CONFIG, SINGLE, INDEX))
 
 
 @dataclass(frozen=True)
@@ -119,8 +111,8 @@ class AdapterJob:
         for size in sorted({n for _, shape in others for n in shape if 0 <= n - changes.rows_before <= MAX_PADDING}):
             require_no_other_tables(others, size, checkpoint.config)
         fields = [field for one in model_configs(checkpoint.folder).values() for field in id_fields(one)]
-        how = options.hole_rows or DEFAULT_HOLE_ROWS
-        unused = replace(unused_rows(changes, (rows, vocabulary.rows), how, fields), suppressed=frozenset())
+        renumbering = Renumbering(changes, (rows, vocabulary.rows))
+        unused = replace(unused_rows(renumbering, options.hole_rows, fields), suppressed=frozenset())
         changed = tuple(part.vocab_tensor for part in parts.values() if part.rows is not None and part.suffix != FROZEN)
         require_untied(options.output_init, tied=vocabulary.tied)
         warnings: tuple[str, ...] = ()
@@ -128,9 +120,7 @@ class AdapterJob:
             options, warnings = _with_inits(options, checkpoint.folder, tied=vocabulary.tied)
         tables = Vocabulary(changed, rows, vocabulary.tied, "the names of PEFT")
         has_output = predicts_tokens(checkpoint.config)
-        new_tables = NewTables(
-            tables, changes, vocabulary.rows, options, unused, has_output=has_output, of_changes=True
-        )
+        new_tables = NewTables(tables, renumbering, options, unused, has_output=has_output, of_changes=True)
         job = cls(folder, config, file, parts, checkpoint, new, new_tables, warnings)
         for part in parts.values():
             if part.suffix == FROZEN:
@@ -145,24 +135,17 @@ class AdapterJob:
 
     def describe(self) -> Transplant:
         """The result before anything is written."""
-        left_out = [path.name + "/" * path.is_dir() for path in self._entries() if not _is_copied(path)]
+        entries = other_entries(self.folder, (ADAPTER_CONFIG, ADAPTER_WEIGHTS))
+        left_out = [path.name + "/" * path.is_dir() for path in entries if not _is_copied(path)]
         return replace(describe(self.tables), left_out=tuple(left_out), warnings=self.warnings)
-
-    def _entries(self) -> Iterator[Path]:
-        """What the folder has beside adapter and tokenizer."""
-        for path in sorted(self.folder.iterdir()):
-            ours = path.name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS) or is_tokenizer_file(Path(path.name))
-            if not (ours or path.name.startswith(".")):
-                yield path
 
     def write(self, out: Path, *, force: bool) -> Transplant:
         """Writes the folder, and compares the tensors with those of the source."""
         config = self.folder / ADAPTER_CONFIG
         written = [found for info in self.file.tensors.values() if (found := self._new_tensor(info))]
         with new_folder(out, replaceable=written_before(out) if force else None) as folder:
-            for path in self._entries():
-                if _is_copied(path):
-                    shutil.copyfile(path, folder / path.name)
+            for path in filter(_is_copied, other_entries(self.folder, (ADAPTER_CONFIG, ADAPTER_WEIGHTS))):
+                shutil.copyfile(path, folder / path.name)
             changed = JsonStyle.of(config.read_bytes()).dump(self.new_config())
             write_files(folder_files(self.new) | {ADAPTER_CONFIG: changed}, folder)
             weights = folder / ADAPTER_WEIGHTS
@@ -171,20 +154,14 @@ class AdapterJob:
                 for _, write in written:
                     write(old, new)
             done = replace(self.describe(), compared=self._compare(TensorFile.open(weights)))
-            write_report(done, config, {"request": self._request()}, folder)
-        return done
-
-    def _request(self) -> dict[str, Any]:
-        options = self.tables.options
-        return {
-            "step": "transplant",
-            "versions": {"tokengraft": _core.__version__},
-            "options": {"init": options.inits[0], "output_init": options.output_init, "hole_rows": options.hole_rows},
-            "inputs": [
+            inputs = [
                 {"role": "adapter", "name": self.folder.name, "bytes": self.file.path.stat().st_size},
                 {"role": "model", "name": self.model.folder.name, "sha256": self.new.content_hash},
-            ],
-        }
+            ]
+            names, options = ("init", "output_init", "hole_rows"), self.tables.options
+            asked = {name: getattr(options, name) for name in names} | {"init": options.inits[0]}
+            write_report(done, config, {"request": request_of("transplant", asked, inputs)}, folder)
+        return done
 
     def _new_tensor(self, info: TensorInfo) -> tuple[TensorInfo, _Writer] | None:
         """The header of a written tensor, and what writes it; None for one that is left out."""
@@ -269,7 +246,7 @@ class AdapterJob:
         """The new ids of those that have a row in the new vocabulary, by their place in the list."""
         rows = self.tables.vocabulary.rows
         require_ids(ids, rows)
-        moved = Renumbering(self.tables.plan, (rows, self.tables.rows)).moved
+        moved = self.tables.renumbering.moved
         return {place: moved[token_id] for place, token_id in enumerate(ids) if token_id in moved}
 
     def _kept(self, part: Part) -> Ids:
@@ -282,28 +259,6 @@ class AdapterJob:
 def _is_copied(path: Path) -> bool:
     # A card names the old model as the base.
     return not (is_old(path) or path.name in (*CONFIGS, CARD))
-
-
-def opened(folder: Path) -> tuple[dict[str, Any], TensorFile]:
-    """The config and the header of an adapter."""
-    path = folder / ADAPTER_CONFIG
-    if not path.is_file():
-        raise CheckpointError(f"`{folder}` has an adapter of PEFT without `{path.name}`", hint="add the file")
-    if not (folder / ADAPTER_WEIGHTS).is_file():
-        if (folder / _PICKLED).exists():
-            raise CheckpointError(
-                f"the adapter in `{folder}` is pickled (`{_PICKLED}`), and unpickling can run any code",
-                hint="if you trust it, load and save it with PEFT: `model.save_pretrained('NEW')` writes safetensors",
-            )
-        raise CheckpointError(f"the adapter in `{folder}` has no `{ADAPTER_WEIGHTS}`", hint="add the file")
-    config = read_config(path)
-    kind = config.get("peft_type") if isinstance(config, dict) else None
-    if not isinstance(kind, str):
-        raise CheckpointError(f"`{path}` has no `peft_type`: it is not the config of an adapter", hint="add the field")
-    for field, value in config.items():
-        if "token" in field and isinstance(value, list) and value and field not in INDICES.values():
-            raise does_not_fit(f"`{field}` lists ids of tokens, and the new tokenizer may split their text otherwise")
-    return config, TensorFile.open(folder / ADAPTER_WEIGHTS)
 
 
 def _old_tokenizer(folder: Path, config: Mapping[str, Any], base: Tokenizer | None) -> Tokenizer:
@@ -345,15 +300,15 @@ def _with_inits(options: TransplantOptions, model: Path, *, tied: bool) -> tuple
 
     Refuses others than these, and initialisers by which the change of a new token's row is not known.
     """
-    used = recorded_inits(model)
-    warnings: tuple[str, ...] = ()
-    if used is None and options.init is None:
+    used = [recorded(model, "transplant", "init", role) for role in ("input", "output")]
+    is_known, warnings = all(isinstance(init, str) for init in used), tuple[str, ...]()
+    if not is_known and options.init is None:
         warnings = (
             f"`{model}` has no `{REPORT}`, or it does not say with which initialiser the model was transplanted: the "
             f"rows of new tokens are made with {options.inits[0]}; pass --init if the model has others",
         )
-    elif used is not None:
-        asked = (options.init or used[0], options.output_init or options.init or used[1])
+    elif is_known:
+        asked = [options.init or used[0], options.output_init or options.init or used[1]]
         if asked[: 1 if tied else 2] != used[: 1 if tied else 2]:
             asked_names, names = (" and ".join(dict.fromkeys(map(init_name, inits))) for inits in (asked, used))
             raise OptionError(

@@ -1,6 +1,7 @@
-"""The tokenizer in a GGUF file, and whether a new tokenizer was made from it."""
+"""The tokenizer in a GGUF file, whether a new tokenizer was made from it, and the scores of its new pieces."""
 
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,13 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tokengraft import _core
-from tokengraft.checkpoint.gguf.file import ARRAY, FLOAT32, STRING, GgufFile, wrong_file
+from tokengraft.checkpoint.gguf_file import ARRAY, FLOAT32, STRING, GgufFile, wrong_file
 from tokengraft.errors import CheckpointError, InvalidTokenizerError, option
-from tokengraft.formats.agreement import most_in_order, split_differences
+from tokengraft.formats.convert import most_in_order, split_differences
 from tokengraft.tokenizer.added import FLAGS
 from tokengraft.tokenizer.kind import SPACE, Kind
 from tokengraft.tokenizer.llama_cpp import converter_check, converter_table, ids_hash
-from tokengraft.tokenizer.piece_model import CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED, all_splits
+from tokengraft.tokenizer.piece_model import CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED, all_splits, next_below
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 PREFIX = "tokenizer.ggml."
@@ -246,3 +247,57 @@ def _same_order(base: Tokenizer, new: Tokenizer) -> bool:
     ranks = {pair: rank for rank, pair in enumerate(base.merge_strings())}
     shared = [pair for pair in new.merge_strings() if pair in ranks]
     return bool(shared) and len(most_in_order(shared, ranks)) >= IN_ORDER * len(shared)
+
+
+_STEP = 7919
+"""Pairs of tokens are compared at this distance: a prime, so that all tokens have a neighbour."""
+
+
+def new_scores(vocabulary: GgufVocabulary, base: Tokenizer, new: Tokenizer) -> dict[str, float]:
+    """The scores of all pieces that merge: those of the new `tokenizer.model`, or by the order of the new merges."""
+    known = normal_scores(vocabulary, base.ids)
+    if new.piece_model is None:
+        return _by_merges(new, {piece: score for piece, score in known.items() if piece in new.ids})
+    scores = new.piece_model.normal
+    # A piece that was pruned and learned again scores lower than before.
+    other = next((piece for piece in scores if np.float32(scores[piece]) > np.float32(known.get(piece, np.inf))), None)
+    if other is not None:
+        raise CheckpointError(
+            f"the piece {other!r} has the score {known[other]} in the GGUF file and {scores[other]} in the new "
+            f"`{new.piece_file}`: they are of different models",
+            hint="pass the GGUF file that was converted from the base of the new tokenizer",
+        )
+    return scores
+
+
+def _by_merges(new: Tokenizer, known: Mapping[str, float]) -> dict[str, float]:
+    """Scores in the order of the merges, those of the file where they are in that order; characters are below all."""
+    scores: dict[str, float] = {}
+    above = max(known.values(), default=0.0)
+    for left, right in new.merge_strings():
+        product = left + right
+        if product not in scores:
+            score = known.get(product, math.inf)
+            above = scores[product] = score if score <= above else next_below(above)
+    others = {*new.ids} - {token.content for token in new.added} - {*scores}
+    lowest = next_below(min([*scores.values(), *known.values()], default=0.0))
+    return scores | {piece: known.get(piece, lowest) for piece in others}
+
+
+def require_same_rule(new: Tokenizer, scores: Mapping[str, float]) -> None:
+    """Refuses scores under which text is split in another way than by the merges of the new tokenizer.
+
+    Compared are all tokens, and every token followed by another.
+    """
+    ids = new.ids
+    normal = {piece: score for piece, score in scores.items() if piece in ids}
+    merges = tuple((ids[left], ids[right]) for left, right in all_splits(normal, ids))
+    by_score = Tokenizer(_core.Vocabulary(dict(ids), merges), new.rest).core_model
+    pieces = sorted(normal)
+    for place, piece in enumerate(pieces):
+        for text in (piece, piece + pieces[(place + _STEP) % len(pieces)]):
+            if new.core_model.encode(text) != by_score.encode(text):
+                raise CheckpointError(
+                    f"llama.cpp, which merges by score, would split {text!r} in another way than the new tokenizer",
+                    hint="pass a new tokenizer with a `tokenizer.model`",
+                )

@@ -1,15 +1,17 @@
-"""Numbered tokens: timestamps, codes of sound and images, sentinels. Programs compute with their ids.
+"""Tokens that are known by their names: reserved ones, which models keep for later, and numbered ones.
 
+Programs compute with the ids of numbered tokens: timestamps, codes of sound and images, sentinels.
 `KINDS` is the table of what is known. `broken` names what an edit broke, for checks; `require_unbroken` refuses it, for
 transplants. `require_ids` and `end_warnings` say before an extension that new tokens would get ids which are taken for
 numbered tokens.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from tokengraft.errors import CheckpointError, UnsupportedTokenizerError
+from tokengraft.tokenizer.rewrite import VOCAB_TXT, stale_files
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 
@@ -90,11 +92,7 @@ def broken(tokenizer: Tokenizer, base: Tokenizer | None) -> list[str]:
 
 
 def require_unbroken(tokenizer: Tokenizer, base: Tokenizer) -> None:
-    """Refuses to give a model a tokenizer in which ids of numbered tokens are wrong.
-
-    Raises:
-        CheckpointError: Some are.
-    """
+    """Refuses to give a model a tokenizer in which ids of numbered tokens are wrong."""
     if wrong := broken(tokenizer, base):
         raise CheckpointError(f"in the new tokenizer, {wrong[0]}", hint=HINT)
 
@@ -105,11 +103,7 @@ def has_numbered(tokenizer: Tokenizer) -> bool:
 
 
 def require_ids(tokenizer: Tokenizer, n: int, freed: int = 0) -> None:
-    """Refuses n new tokens if some would get ids that are taken for numbered tokens; ``freed`` ids become free before.
-
-    Raises:
-        UnsupportedTokenizerError: There are not enough free ids below.
-    """
+    """Refuses n new tokens, after ``freed`` ids became free, if some would get ids that numbered tokens have."""
     for one in _found(tokenizer):
         if not one.kind.rest or (one.others and not one.kind.before):
             continue
@@ -131,3 +125,30 @@ def end_warnings(tokenizer: Tokenizer, base: Tokenizer) -> Iterator[str]:
                 f"new tokens follow `{last}`: scripts that count the {was.kind.name} from the end of the vocabulary, "
                 "as `len(tokenizer) - n`, take new tokens for them; use their ids by name"
             )
+
+
+RESERVED = re.compile(
+    r"<unused_?\d+>|\[unused_?\d+\]|<\|?reserved_[a-z_]*\d+\|?>|\[control_\d+\]|<SPECIAL_(?:[2-9]\d|\d{3,})>"
+)
+"""The names of reserved tokens: Gemma, BERT, Llama-3, Mistral, tekken, which has other names for the first 20."""
+
+
+def reserved_tokens(tokenizer: Tokenizer, counted: Mapping[str, int] | None = None) -> set[int]:
+    """The ids of reserved tokens that occur in no chat template, post-processor or setting, and are not ``counted``.
+
+    They are added tokens, or ordinary ones in vocabularies of WordPiece.
+    """
+    listings = ("added_tokens.json", "vocab.json", "merges.txt", VOCAB_TXT, tokenizer.piece_file)
+    settings = [raw for name, raw in tokenizer.files.items() if name not in (*listings, *stale_files(tokenizer.files))]
+    # `added_tokens_decoder` lists every added token, as `added_tokens` does: being listed is not being used.
+    listing = r'"added_tokens_decoder"\s*:\s*\{(?:[^{}]|\{[^{}]*\})*\}'
+    texts = [re.sub(listing, "", raw.decode(errors="replace")) for raw in settings]
+    texts.append(str({name: value for name, value in tokenizer.document.items() if name != "added_tokens"}))
+    added = {token.content for token in tokenizer.added}
+    candidates = {
+        string: token_id
+        for string, token_id in tokenizer.ids.items()
+        if (string in added or tokenizer.algorithm == "WordPiece") and RESERVED.fullmatch(string)
+    }
+    unused = {string for string in candidates if not (counted or {}).get(string)}
+    return {candidates[string] for string in unused if not any(string in text for text in texts)}

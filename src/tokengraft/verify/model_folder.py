@@ -20,23 +20,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from tokengraft.checkpoint.folder import has_weights, open_checkpoint
 from tokengraft.checkpoint.ids import CONFIG, GENERATION, NEVER_CHOSEN, id_fields, read_config
-from tokengraft.checkpoint.layout import (
-    PER_LAYER,
-    PER_LAYER_SIZE,
-    VocabTensor,
-    has_weights,
-    open_checkpoint,
-    vocabulary_tensors,
-)
+from tokengraft.checkpoint.layout import PER_LAYER, PER_LAYER_SIZE, VocabTensor, vocabulary_tensors
 from tokengraft.errors import CheckpointError
 from tokengraft.formats import load
 from tokengraft.formats.huggingface import write_tokenizer_json
-from tokengraft.formats.sources import TOKENIZER_JSON, folder_files, load_folder, save
+from tokengraft.formats.sources import folder_files, load_folder, save
 from tokengraft.output.atomic import write_files
 from tokengraft.output.json_file import read_settings
 from tokengraft.output.partial import temporary_folder
 from tokengraft.tokenizer.added import SETTINGS
+from tokengraft.tokenizer.rewrite import TOKENIZER_JSON
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.verify.finding import EVIDENCE, Finding, finding, not_checked
 from tokengraft.verify.loaders import added_texts, sample_texts

@@ -1,1 +1,0 @@
-"""GGUF files: their tables, keys and vocabulary."""

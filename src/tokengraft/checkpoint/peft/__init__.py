@@ -1,1 +1,0 @@
-"""Adapters of PEFT: read and written without PEFT."""
