@@ -17,7 +17,8 @@ from tokengraft import errors
 from tokengraft.corpus.open import open_corpus
 from tokengraft.corpus.options import ReadOptions
 from tokengraft.formats import huggingface
-from tokengraft.measure import metrics, segments
+from tokengraft.measure import compare as metrics
+from tokengraft.measure import segments
 
 HIGH = 2**32 - 2
 MEGABYTE = 1 << 20

@@ -15,7 +15,7 @@ import tokengraft as tg
 from tokengraft import cli, errors
 from tokengraft.checkpoint.ids import config_tokens
 from tokengraft.corpus.options import ReadOptions
-from tokengraft.measure.sample_texts import sample_changes
+from tokengraft.measure.compare import sample_changes
 from tokengraft.pipeline import cache
 from tokengraft.pipeline import prepare as checks
 from tokengraft.pipeline.options import Sizes

@@ -8,7 +8,7 @@ import tokenization_scorer
 
 import tokengraft as tg
 from tokengraft import cli, errors
-from tokengraft.measure import metrics
+from tokengraft.measure import compare as metrics
 from tokengraft.measure.segments import read_text
 from tokengraft.measure.sizes import default_sizes
 

@@ -238,9 +238,9 @@ FLAGS_OF_RECORDS = {
         "checkpoint/model_job.py",
         "checkpoint/peft/transplant.py",
     ),
-    *("errors.py", "learn/include.py", "measure/sample_texts.py", "pipeline/card.py", "pipeline/edit.py"),
+    *("errors.py", "learn/include.py", "measure/compare.py", "pipeline/card.py", "pipeline/edit.py"),
     *("pipeline/prepare.py", "pipeline/result.py", "pipeline/vocabulary.py", "pipeline/write.py"),
-    *("pruning/coverage.py", "training/held_out.py", "training/train.py"),
+    *("pruning/order.py", "training/held_out.py", "training/train.py"),
 }
 """Modules with warnings and commands that cards and records have. They name flags, whoever reads them."""
 

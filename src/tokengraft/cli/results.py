@@ -13,15 +13,14 @@ from tokengraft.learn.extension import Extension
 from tokengraft.learn.preserve import PreserveCost
 from tokengraft.learn.special import given_rows
 from tokengraft.measure.choose_size import SizeChoice
-from tokengraft.measure.prune_curve import PrunePoint
-from tokengraft.measure.sample_texts import MOST, NAMED, SampleChange
+from tokengraft.measure.compare import MOST, NAMED, SampleChange
 from tokengraft.options.option import command_line, given_options
 from tokengraft.options.table import options_of
 from tokengraft.pipeline.options import Source
 from tokengraft.pipeline.record import OF_A_RUN
 from tokengraft.pipeline.request import Request, Step, request_from
 from tokengraft.pipeline.result import Vocabulary
-from tokengraft.pruning.summary import RemovedTokens, removed_summary
+from tokengraft.pruning.cost import PrunePoint, RemovedTokens, removed_summary
 from tokengraft.representation import quoted, visible
 from tokengraft.tokenizer.edit import left_out
 from tokengraft.tokenizer.kind import readable

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from tokengraft.checkpoint.layout import open_checkpoint
 from tokengraft.errors import CheckpointError, Progress, option
 from tokengraft.formats.sources import load_folder
-from tokengraft.measure.metrics import new_tokens
+from tokengraft.measure.compare import new_tokens
 from tokengraft.measure.models import LoadedModel, free_memory, hardware, load_model, running
 from tokengraft.measure.segments import Segmenter, Text
 from tokengraft.tokenizer.kind import token_bytes

@@ -11,7 +11,7 @@ from tokengraft.corpus.options import ReadOptions
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import CountsError, OptionError, Progress, option, require_type
 from tokengraft.formats.sources import load
-from tokengraft.measure.metrics import (
+from tokengraft.measure.compare import (
     LONGEST_DIFFERENCE,
     DocumentComparison,
     renyi_efficiency,

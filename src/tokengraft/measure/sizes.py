@@ -20,7 +20,7 @@ from tokengraft.errors import CountsError, OptionError, option, positive, requir
 from tokengraft.learn.continued import extend
 from tokengraft.learn.extension import Extension
 from tokengraft.learn.limits import Limits
-from tokengraft.measure.metrics import share
+from tokengraft.measure.compare import share
 from tokengraft.measure.segments import Text, lost_bytes, open_text, text_warnings, token_totals
 from tokengraft.progress import stage
 from tokengraft.representation import Table, sentences, shown

@@ -12,11 +12,11 @@ from typing import Any
 
 from tokengraft import _core
 from tokengraft.measure.choose_size import MIN_SUPPORT
-from tokengraft.measure.sample_texts import sample_changes
+from tokengraft.measure.compare import sample_changes
 from tokengraft.measure.sizes import CurvePoint, Sizes, knee_of, most_frequent_in, rare_share
 from tokengraft.page.content import BASE, NEW, Content, ReportText, changes, examples, samples
 from tokengraft.page.pack import compressed, packed_tokenizers, tokenizer_settings, varints
-from tokengraft.pruning.summary import removed_summary
+from tokengraft.pruning.cost import removed_summary
 
 SCRIPTS = ("vocabulary", "tokenizer", "bpe", "charts", "elements", "summary", "explorer", "reader", "page")
 """The scripts of the page, in the order in which they use each other."""

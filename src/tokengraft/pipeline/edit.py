@@ -14,8 +14,8 @@ from tokengraft import _core
 from tokengraft.counts.count import reading_warnings
 from tokengraft.formats import save
 from tokengraft.learn.naive import extend_naively
+from tokengraft.measure.compare import REMOVED, sample_warnings
 from tokengraft.measure.evaluate import evaluate
-from tokengraft.measure.sample_texts import REMOVED, sample_warnings
 from tokengraft.measure.scores import Evaluation
 from tokengraft.measure.sizes import Curve, Sizes, curve_of_extension, default_sizes
 from tokengraft.pipeline.prepare import Prepared, prepare

@@ -9,14 +9,12 @@ from tokengraft.checkpoint.result import Transplant
 from tokengraft.learn.extension import Extension
 from tokengraft.learn.preserve import PreserveCost
 from tokengraft.measure.choose_size import SizeChoice
-from tokengraft.measure.prune_curve import PrunePoint
-from tokengraft.measure.sample_texts import SampleChange
+from tokengraft.measure.compare import SampleChange
 from tokengraft.measure.scores import Evaluation
 from tokengraft.pipeline.options import Role
 from tokengraft.pipeline.request import shown_name
-from tokengraft.pruning.coverage import coverage_reason
-from tokengraft.pruning.order import PruneOrder
-from tokengraft.pruning.summary import RemovedTokens, removed_summary
+from tokengraft.pruning.cost import PrunePoint, RemovedTokens, removed_summary
+from tokengraft.pruning.order import PruneOrder, coverage_reason
 from tokengraft.representation import FrozenDict, Table, sentences, shown
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.verify.finding import Check

@@ -15,9 +15,8 @@ from tokengraft.learn.extension import Extension
 from tokengraft.learn.preserve import Preserved, cost_of, is_restricted, lost_gain, trained_freely
 from tokengraft.learn.words import include_words
 from tokengraft.measure.choose_size import SizeChoice, choose_size, rare_warning
+from tokengraft.measure.compare import ADDED, REMOVED, sample_changes, sample_warnings
 from tokengraft.measure.evaluate import evaluate
-from tokengraft.measure.prune_curve import PrunePoint, prune_curve
-from tokengraft.measure.sample_texts import ADDED, REMOVED, sample_changes, sample_warnings
 from tokengraft.measure.scores import Evaluation
 from tokengraft.measure.segments import Text
 from tokengraft.measure.sizes import expected, least_support, most_frequent_in, text_ratio
@@ -28,9 +27,8 @@ from tokengraft.pipeline.prepare import Prepared
 from tokengraft.pipeline.request import shown_name
 from tokengraft.pipeline.result import Adaptation, TargetResult, Vocabulary
 from tokengraft.pipeline.texts import Texts, extend_by_mix, in_occurrences
-from tokengraft.pruning.coverage import COVERAGE, NONE_COVERED
-from tokengraft.pruning.order import PruneOrder, prune_order
-from tokengraft.pruning.unseen import MUCH, unseen_cost
+from tokengraft.pruning.cost import MUCH, PrunePoint, prune_curve, unseen_cost
+from tokengraft.pruning.order import COVERAGE, NONE_COVERED, PruneOrder, prune_order
 from tokengraft.representation import FrozenDict
 from tokengraft.tokenizer.edit import left_out
 from tokengraft.tokenizer.llama_cpp import converter_check
