@@ -91,7 +91,7 @@ def _merge(options: argparse.Namespace) -> int:
     require_distinct(input_paths(options.counts, [options.tokenizer]), out)
     count_options = count_options_of(given("merge", options))
     if options.tokenizer:
-        from tokengraft.counts.batches import sum_partials_to_file
+        from tokengraft.distributed import sum_partials_to_file
 
         tokenizer = load(options.tokenizer)
         merged = sum_partials_to_file(options.counts, tokenizer, out, count_options=count_options, force=options.force)

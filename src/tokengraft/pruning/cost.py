@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from unicodedata import category
 
 from tokengraft import _core
+from tokengraft.counts.count import NO_SCRIPT
 from tokengraft.counts.pretoken_counts import PretokenCounts
-from tokengraft.counts.scripts import NO_SCRIPT
 from tokengraft.errors import OptionError
 from tokengraft.progress import stage
 from tokengraft.pruning.methods import Expected, parts_of, usefulness_of

@@ -11,8 +11,8 @@ from heapq import heapify, heappop, heappush
 from typing import Literal, NamedTuple, get_args
 
 from tokengraft import _core
+from tokengraft.counts.count import NO_SCRIPT
 from tokengraft.counts.pretoken_counts import PretokenCounts
-from tokengraft.counts.scripts import NO_SCRIPT
 from tokengraft.errors import CountsError, OptionError, option
 from tokengraft.tokenizer.inspect import is_whole_pretoken
 from tokengraft.tokenizer.tokenizer import Tokenizer
