@@ -16,7 +16,7 @@ from tokengraft import cli, errors
 from tokengraft.checkpoint.ids import config_tokens
 from tokengraft.corpus.options import ReadOptions
 from tokengraft.measure.compare import sample_changes
-from tokengraft.pipeline import cache
+from tokengraft.pipeline import adapt as cache
 from tokengraft.pipeline import prepare as checks
 from tokengraft.pipeline.options import Sizes
 from tokengraft.pipeline.record import read_recipe

@@ -21,7 +21,7 @@ from tokengraft.corpus import files as remote
 from tokengraft.corpus.blocks import split_input
 from tokengraft.corpus.open import open_corpus
 from tokengraft.counts.units import corpus_inputs
-from tokengraft.pipeline.cache import cache_key
+from tokengraft.pipeline.adapt import cache_key
 from tokengraft.pipeline.options import AdaptOptions
 
 fsspec = pytest.importorskip("fsspec")

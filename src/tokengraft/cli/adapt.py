@@ -28,7 +28,7 @@ from tokengraft.pipeline.adapt import Estimate, adapt_request, estimate_request
 from tokengraft.pipeline.record import OF_A_RUN, read_recipe, recipe_words
 from tokengraft.pipeline.request import INLINE, shown_name, work_folder
 from tokengraft.pipeline.result import Adaptation
-from tokengraft.pipeline.training import next_step
+from tokengraft.pipeline.write import next_step
 from tokengraft.verify.against_base import PRESERVED
 from tokengraft.verify.finding import Check
 

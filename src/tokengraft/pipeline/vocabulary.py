@@ -21,9 +21,8 @@ from tokengraft.measure.scores import Evaluation
 from tokengraft.measure.segments import Text
 from tokengraft.measure.sizes import expected, least_support, most_frequent_in, text_ratio
 from tokengraft.options.values import ALL, AUTO
-from tokengraft.pipeline.given import with_given
 from tokengraft.pipeline.options import is_listed
-from tokengraft.pipeline.prepare import Prepared
+from tokengraft.pipeline.prepare import Prepared, with_given
 from tokengraft.pipeline.request import shown_name
 from tokengraft.pipeline.result import Adaptation, TargetResult, Vocabulary
 from tokengraft.pipeline.texts import Texts, extend_by_mix, in_occurrences
