@@ -12,7 +12,7 @@ from fuzz.tokenizer_checks import Difference, cached_tokenizer
 from tokengraft.cli.convert import _special_tokens
 from tokengraft.distributed import sum_partials_to_file
 from tokengraft.errors import TokengraftError
-from tokengraft.options.texts import lines_of
+from tokengraft.options.values import lines_of
 from tokengraft.pipeline.record import read_recipe
 
 USED_SHARE = 0.03

@@ -11,7 +11,7 @@ from checkpoints import ENGLISH, ESTONIAN, LATVIAN, adapted, checkpoint, write_t
 import tokengraft as tg
 from tokengraft import errors
 from tokengraft.corpus.options import ReadOptions
-from tokengraft.options.texts import weighted_texts
+from tokengraft.options.values import weighted_texts
 from tokengraft.pipeline import adapt as cache
 from tokengraft.pipeline import vocabulary
 from tokengraft.pipeline.adapt import WITHOUT_EFFECT, cache_key

@@ -8,7 +8,7 @@ import reference
 
 import tokengraft as tg
 from tokengraft import cli
-from tokengraft.cli.results import sample_rows
+from tokengraft.cli.edit import sample_rows
 from tokengraft.measure.compare import ADDED, REMOVED, SampleChange, sample_changes, sample_warnings
 from tokengraft.pruning.cost import removed_summary
 from tokengraft.pruning.methods import METHODS

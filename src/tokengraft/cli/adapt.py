@@ -8,10 +8,17 @@ from functools import partial
 from pathlib import Path
 
 from tokengraft.checkpoint.model_card import CAUSAL, SENTENCES, model_class
-from tokengraft.cli.display import print_columns, print_note, print_result, print_scores, print_warnings
-from tokengraft.cli.main import Parser, resumable
-from tokengraft.cli.options import Commands, add_options, say
-from tokengraft.cli.results import (
+from tokengraft.cli.commands import (
+    Commands,
+    add_options,
+    print_columns,
+    print_note,
+    print_result,
+    print_scores,
+    print_warnings,
+    say,
+)
+from tokengraft.cli.edit import (
     guarantees,
     preserved_rows,
     print_curve,
@@ -19,6 +26,7 @@ from tokengraft.cli.results import (
     request_of,
     sample_rows,
 )
+from tokengraft.cli.main import Parser, resumable
 from tokengraft.cli.transplant import of_adapter
 from tokengraft.learn.special import given_rows
 from tokengraft.options.option import given_options

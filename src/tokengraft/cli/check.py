@@ -9,8 +9,15 @@ from typing import Any
 from tokengraft import _core
 from tokengraft.checkpoint.draft import is_draft
 from tokengraft.checkpoint.table import require_absent
-from tokengraft.cli.display import print_result
-from tokengraft.cli.options import Commands, add_options, add_source, count_options_of, given, read_options_of
+from tokengraft.cli.commands import (
+    Commands,
+    add_options,
+    add_source,
+    count_options_of,
+    given,
+    print_result,
+    read_options_of,
+)
 from tokengraft.counts.count import counts_of
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.formats import load

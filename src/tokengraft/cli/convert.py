@@ -6,8 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from tokengraft.cli.display import print_result
-from tokengraft.cli.options import Commands, add_options, add_source, input_paths, say
+from tokengraft.cli.commands import Commands, add_options, add_source, input_paths, print_result, say
 from tokengraft.errors import OptionError
 from tokengraft.formats import load
 from tokengraft.formats.convert import convert

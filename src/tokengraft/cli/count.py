@@ -7,14 +7,15 @@ from importlib import import_module
 from pathlib import Path
 from threading import Thread
 
-from tokengraft.cli.display import print_result, print_warnings
-from tokengraft.cli.options import (
+from tokengraft.cli.commands import (
     Commands,
     add_options,
     add_source,
     count_options_of,
     given,
     input_paths,
+    print_result,
+    print_warnings,
     read_options_of,
     say,
 )

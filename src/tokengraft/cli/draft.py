@@ -3,21 +3,24 @@
 import argparse
 from typing import Any
 
-from tokengraft.cli.display import print_columns, print_note, print_result, print_warnings
-from tokengraft.cli.options import (
+from tokengraft.cli.commands import (
     Commands,
     add_options,
     add_source,
     count_options_of,
     given,
     input_paths,
+    print_columns,
+    print_note,
+    print_result,
+    print_warnings,
     read_options_of,
     say,
 )
 from tokengraft.counts.count import count, counts_of, reading_warnings
 from tokengraft.counts.pretoken_counts import load_weighted
 from tokengraft.formats import load
-from tokengraft.options.texts import texts_by_name
+from tokengraft.options.values import texts_by_name
 from tokengraft.output.atomic import require_distinct, require_new
 from tokengraft.pipeline.draft import DraftVocabulary, draft
 

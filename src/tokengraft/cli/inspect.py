@@ -8,8 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tokengraft.cli.display import print_table
-from tokengraft.cli.options import Commands, add_options, add_source
+from tokengraft.cli.commands import Commands, add_options, add_source, print_table
 from tokengraft.formats import load
 from tokengraft.tokenizer.inspect import Engine, IdRange, Inspection, inspect
 from tokengraft.tokenizer.kind import readable, token_bytes

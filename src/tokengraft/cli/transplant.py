@@ -8,8 +8,7 @@ from pathlib import Path
 from tokengraft.checkpoint.result import Transplant
 from tokengraft.checkpoint.table import TransplantOptions
 from tokengraft.checkpoint.transplant import transplant
-from tokengraft.cli.display import print_table
-from tokengraft.cli.options import Commands, add_options, input_paths, say
+from tokengraft.cli.commands import Commands, add_options, input_paths, print_table, say
 from tokengraft.errors import require
 from tokengraft.formats import load
 from tokengraft.options.option import given_options

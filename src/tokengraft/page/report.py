@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -291,6 +292,12 @@ def write_page(content: Content, out: str | os.PathLike[str], *, force: bool = F
     with new_file(Path(out), force=force) as path:
         path.write_bytes(page)
     return Path(out)
+
+
+def page_date() -> str:
+    """The date that a page shows: that of `SOURCE_DATE_EPOCH` if it is set."""
+    seconds = os.environ.get("SOURCE_DATE_EPOCH", "")
+    return time.strftime("%Y-%m-%d", time.gmtime(int(seconds) if seconds.isdecimal() else time.time()))
 
 
 def _text_inputs(texts: Mapping[str, Text | PretokenCounts]) -> list[dict[str, Any]]:

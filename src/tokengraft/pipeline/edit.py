@@ -3,8 +3,6 @@
 A tokenizer is written and loaded back with other libraries. `extension_curve` measures sizes and writes nothing.
 """
 
-import os
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -106,7 +104,7 @@ def _write_report(job: Prepared, texts: Texts, made: Vocabulary) -> None:
     if job.edit.report is None:
         return
     from tokengraft.page.content import Content, ReportText  # a page needs most of the package
-    from tokengraft.page.report import write_page
+    from tokengraft.page.report import page_date, write_page
 
     held_out = texts.held_out_counts(job.base) if job.step == "prune" else {}
     counts = {f"{name} (held out)": part for name, part in held_out.items()} | dict(texts.targets)
@@ -120,9 +118,7 @@ def _write_report(job: Prepared, texts: Texts, made: Vocabulary) -> None:
         {"role": role[name], "name": name, "bytes": part.totals.bytes, "documents": part.totals.documents}
         for name, part in counts.items()
     ]
-    seconds = os.environ.get("SOURCE_DATE_EPOCH", "")
-    moment = time.gmtime(int(seconds) if seconds.isdecimal() else time.time())
-    record = {"command": job.command, "date": time.strftime("%Y-%m-%d", moment)}
+    record = {"command": job.command, "date": page_date()}
     content = Content(
         title=f"{job.out.name} compared with {Path(job.source).name}",
         base=job.base,

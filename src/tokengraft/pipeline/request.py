@@ -24,7 +24,9 @@ from tokengraft.learn.limits import Limits
 from tokengraft.measure.choose_size import SizeOptions
 from tokengraft.options.option import Given
 from tokengraft.options.table import options_of
-from tokengraft.options.texts import (
+from tokengraft.options.values import (
+    ALL,
+    AUTO,
     kept_texts,
     lines_of,
     named_texts,
@@ -33,7 +35,6 @@ from tokengraft.options.texts import (
     texts_by_name,
     weighted_texts,
 )
-from tokengraft.options.values import ALL, AUTO
 from tokengraft.pipeline.options import KEEP, AdaptOptions, Role, Size, Sizes, Source, Target, is_listed
 from tokengraft.progress import logger, stages
 from tokengraft.pruning.removable import Protection
