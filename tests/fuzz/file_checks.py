@@ -13,7 +13,7 @@ from tokengraft.cli.convert import _special_tokens
 from tokengraft.distributed import sum_partials_to_file
 from tokengraft.errors import TokengraftError
 from tokengraft.options.values import lines_of
-from tokengraft.pipeline.record import read_recipe
+from tokengraft.pipeline.request import read_recipe
 
 USED_SHARE = 0.03
 """The share of files that were read that are also used, where that takes much longer than reading."""

@@ -19,7 +19,7 @@ from tokengraft.measure.compare import sample_changes
 from tokengraft.pipeline import adapt as cache
 from tokengraft.pipeline import prepare as checks
 from tokengraft.pipeline.options import Sizes
-from tokengraft.pipeline.record import read_recipe
+from tokengraft.pipeline.request import read_recipe
 from tokengraft.pipeline.vocabulary import check_against
 from tokengraft.tokenizer.edit import add_tokens, remove_tokens
 from tokengraft.tokenizer.kind import CHARACTER_OF

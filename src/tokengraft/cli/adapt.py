@@ -33,8 +33,7 @@ from tokengraft.options.option import given_options
 from tokengraft.options.table import options_of
 from tokengraft.options.values import AUTO
 from tokengraft.pipeline.adapt import Estimate, adapt_request, estimate_request
-from tokengraft.pipeline.record import OF_A_RUN, read_recipe, recipe_words
-from tokengraft.pipeline.request import INLINE, shown_name, work_folder
+from tokengraft.pipeline.request import INLINE, OF_A_RUN, read_recipe, recipe_words, shown_name, work_folder
 from tokengraft.pipeline.result import Adaptation
 from tokengraft.pipeline.write import next_step
 from tokengraft.verify.against_base import PRESERVED

@@ -28,8 +28,7 @@ from tokengraft.options.option import command_line, given_options
 from tokengraft.options.table import options_of
 from tokengraft.pipeline.edit import edit, extension_curve
 from tokengraft.pipeline.options import Source
-from tokengraft.pipeline.record import OF_A_RUN
-from tokengraft.pipeline.request import Request, Step, request_from, shown_steps
+from tokengraft.pipeline.request import OF_A_RUN, Request, Step, request_from, shown_steps
 from tokengraft.pipeline.result import Vocabulary
 from tokengraft.pruning.cost import PrunePoint, RemovedTokens, removed_summary
 from tokengraft.representation import quoted, visible

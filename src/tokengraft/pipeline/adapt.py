@@ -26,9 +26,8 @@ from tokengraft.output.atomic import new_file
 from tokengraft.output.partial import remove_abandoned
 from tokengraft.pipeline.options import AdaptOptions, Size, Source, Target
 from tokengraft.pipeline.prepare import prepare
-from tokengraft.pipeline.record import record_of
 from tokengraft.pipeline.request import Request, new_request, shown_steps, work_folder
-from tokengraft.pipeline.result import Adaptation
+from tokengraft.pipeline.result import Adaptation, record_of
 from tokengraft.pipeline.texts import open_tests, texts_of
 from tokengraft.pipeline.vocabulary import measured, new_vocabulary
 from tokengraft.pipeline.write import write_result
