@@ -23,7 +23,6 @@ from tokengraft.learn.preserve import PreserveCost
 from tokengraft.learn.special import given_rows
 from tokengraft.measure.choose_size import SizeChoice
 from tokengraft.measure.compare import MOST, NAMED, SampleChange
-from tokengraft.measure.sizes import CurvePoint
 from tokengraft.options.option import command_line, given_options
 from tokengraft.options.table import options_of
 from tokengraft.pipeline.edit import edit, extension_curve
@@ -58,7 +57,7 @@ def add(commands: Commands) -> None:
     )
     add_source(command)
     add_options(command, "prune")
-    command.set_defaults(run=_prune)
+    command.set_defaults(run=_run, step="prune")
     command = commands.add_parser(
         "extend",
         description="Learn new tokens by continuing BPE training on new text, so that every new token is reachable. "
@@ -68,22 +67,14 @@ def add(commands: Commands) -> None:
     )
     add_source(command)
     add_options(command, "extend")
-    command.set_defaults(run=_extend)
+    command.set_defaults(run=_run, step="extend")
 
 
-def _prune(options: argparse.Namespace) -> int:
-    with shown_steps(request_of("prune", options.source, options)) as request:
-        result = edit(request)
-    show_edit(result, request, options)
-    return 0
-
-
-def _extend(options: argparse.Namespace) -> int:
-    with shown_steps(request_of("extend", options.source, options)) as request:
-        if not request.edit.curve:
-            result = edit(request)
-        else:
+def _run(options: argparse.Namespace) -> int:
+    with shown_steps(request_of(options.step, options.source, options)) as request:
+        if request.edit.curve:
             return _show_curve(request, options)
+        result = edit(request)
     show_edit(result, request, options)
     return 0
 
@@ -97,7 +88,13 @@ def _show_curve(request: Request, options: argparse.Namespace) -> int:
         print(json.dumps({"text": curve.text, "knee": curve.knee, "points": points, "warnings": [*result.warnings]}))
         return 0
     heads = ["new tokens", "bytes/token", "gain", "below 10", "below 100", "below 1,000"]
-    print_columns(heads, [_curve_row(point) for point in curve.points])
+    rows = list[list[str]]()
+    for point in curve.points:
+        rare = (
+            f"{share:.1%}" if share is not None else "" for share in (point.below_10, point.below_100, point.below_1000)
+        )
+        rows.append([f"{point.tokens:,}", f"{point.bytes_per_token:.3f}", f"{point.gain:+.1%}", *rare])
+    print_columns(heads, rows)
     knee = f"{curve.knee:,} tokens (1,000 more gain less than 1 %)" if curve.knee is not None else "not reached"
     print(f"knee: {knee}")
     trained = options.training_text
@@ -106,11 +103,6 @@ def _show_curve(request: Request, options: argparse.Namespace) -> int:
     if result.extension and len(result.extension) < result.extension.asked:
         say(f"note: {result.extension.stopped}", options)
     return 0
-
-
-def _curve_row(point: CurvePoint) -> list[str]:
-    rare = ("" if share is None else f"{share:.1%}" for share in (point.below_10, point.below_100, point.below_1000))
-    return [f"{point.tokens:,}", f"{point.bytes_per_token:.3f}", f"{point.gain:+.1%}", *rare]
 
 
 def request_of(step: Step, source: Source, options: argparse.Namespace) -> Request:
@@ -287,15 +279,12 @@ def guarantees(extension: Extension, choice: SizeChoice | None) -> Iterator[tupl
     if extension.included:
         yield from _included(extension)
     if extension.languages:
-        yield from _balance(learned_for(extension))
-
-
-def _balance(learned: dict[str, int]) -> Iterator[tuple[str, str]]:
-    yield "learned for", ", ".join(f"{name} {number:,}" for name, number in learned.items())
-    most, total = max(learned, key=learned.__getitem__, default=""), sum(learned.values())
-    if total and learned[most] > LARGEST_SHARE * total:
-        yield "warning", f"{most} got {learned[most] / total:.0%} of the tokens: it gains little from each of them"
-        yield "hint", "pass --max-share 0.5, leave it out, or pass --balance weights"
+        learned = learned_for(extension)
+        yield "learned for", ", ".join(f"{name} {number:,}" for name, number in learned.items())
+        most, total = max(learned, key=learned.__getitem__, default=""), sum(learned.values())
+        if total and learned[most] > LARGEST_SHARE * total:
+            yield "warning", f"{most} got {learned[most] / total:.0%} of the tokens: it gains little from each of them"
+            yield "hint", "pass --max-share 0.5, leave it out, or pass --balance weights"
 
 
 def _included(extension: Extension) -> Iterator[tuple[str, str]]:

@@ -49,8 +49,10 @@ def _run(options: argparse.Namespace) -> int:
     if options.out is not None:  # also for a dry run, which must fail where the real run would
         require_new(options.out, force=options.force)
         require_distinct(input_paths([options.model, options.tokenizer, options.base]), options.out)
-    if options.dry_run and not _has_weights(options.model):
-        return _show_plan(options)
+    if options.dry_run:
+        model, suffixes = options.model, {".safetensors", ".gguf", ".bin", ".pt", ".pth"}  # supported or not
+        if not any(path.suffix in suffixes for path in (model.iterdir() if model.is_dir() else [model])):
+            return _show_plan(options)
     given, names = given_options(options_of("transplant"), options), {field.name for field in fields(TransplantOptions)}
     with one_stage("writing", quiet=options.quiet or options.dry_run) as progress:
         done = transplant(
@@ -69,12 +71,6 @@ def _run(options: argparse.Namespace) -> int:
     if not options.dry_run:
         say(f"wrote `{options.out}`", options)
     return 0
-
-
-def _has_weights(model: Path) -> bool:
-    """Whether a path has weights, in a format that is supported or not; otherwise it may have a tokenizer."""
-    suffixes = {".safetensors", ".gguf", ".bin", ".pt", ".pth"}
-    return any(path.suffix in suffixes for path in (model.iterdir() if model.is_dir() else [model]))
 
 
 def _show_plan(options: argparse.Namespace) -> int:

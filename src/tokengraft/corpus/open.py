@@ -189,8 +189,14 @@ def _found_at(name: str, read_options: ReadOptions) -> list[CorpusFile | Input]:
         except CorpusError as error:
             return [_unreadable(name, error, read_options)]
     else:
+        path = Path(name)
         try:
-            paths, is_folder = _paths_at(name), Path(name).is_dir()
+            is_folder, paths = path.is_dir(), [path]
+            if is_folder:
+                below = (file for file in sorted(path.rglob("*")) if not is_hidden(file.as_posix(), path.as_posix()))
+                paths = [file for file in below if file.is_file() and _format(file)[0]]
+            elif not path.exists() and glob.has_magic(name):
+                paths = [Path(match) for match in sorted(glob.glob(name, recursive=True))]  # noqa: PTH207 (absolute too)
         except (OSError, ValueError) as error:  # a name that is too long or has a NUL, perhaps text instead of a path
             raise missing(name, error) from error
         for path in paths:
@@ -214,16 +220,6 @@ def _unreadable(name: str, error: CorpusError, read_options: ReadOptions) -> Inp
 
 def _failing(error: CorpusError, _: Cut) -> Iterator[Block]:
     raise error
-
-
-def _paths_at(name: str) -> list[Path]:
-    path = Path(name)
-    if path.is_dir():
-        below = (file for file in sorted(path.rglob("*")) if not is_hidden(file.as_posix(), path.as_posix()))
-        return [file for file in below if file.is_file() and _format(file)[0]]
-    if path.exists() or not glob.has_magic(name):
-        return [path]
-    return [Path(match) for match in sorted(glob.glob(name, recursive=True))]  # noqa: PTH207 (absolute ones too)
 
 
 def _format(file: CorpusFile | Path) -> tuple[Format | None, str | None]:

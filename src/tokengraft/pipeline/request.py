@@ -110,7 +110,12 @@ class Request:
     def corpora(self) -> dict[str, Corpus]:
         """Every text by name, targets first. Lists of paths are sorted, so that their order changes no result."""
         texts = {name: target.corpus for name, target in self.targets.items()}
-        return {name: _sorted(corpus) for name, corpus in (texts | dict(self.kept)).items()}
+        for name, corpus in (texts | dict(self.kept)).items():
+            if isinstance(corpus, list | tuple) and all(isinstance(one, str | os.PathLike) for one in corpus):
+                texts[name] = sorted(corpus, key=os.fspath)
+            else:
+                texts[name] = corpus
+        return texts
 
     @property
     def other_texts(self) -> dict[str, Corpus]:
@@ -149,18 +154,16 @@ def shown_name(text: str, role: Role) -> str:
 
 def given_of(options: AdaptOptions) -> dict[str, Any]:
     """The options that differ from their defaults, by their names in the table."""
-    default, given = AdaptOptions(), dict[str, Any]()
+    both: tuple[Any, Any] = options, AdaptOptions()
+    given = dict[str, Any]()
     for option in options_of("recipe"):
         if not option.field:
             continue
-        value, usual = (reduce(_field, option.field.split("."), one) for one in (options, default))
+        names = option.field.split(".")
+        value, usual = (reduce(lambda v, name: getattr(v, name, None), names, one) for one in both)
         if value is not usual and (option.name == "preserve" or value != usual):  # a column cannot be compared
             given[option.name] = True if option.name.startswith("no_") else value
     return given
-
-
-def _field(value: Any, name: str) -> Any:
-    return getattr(value, name, None)
 
 
 INLINE = ("deny", "protect", "include", "special")
@@ -257,12 +260,6 @@ def new_request(
     return Request(
         source, targets, kept, Path(out), Sizes.of(*sizes, largest=options.max_add, listed=is_listed(options)), options
     )
-
-
-def _sorted(corpus: Corpus) -> Corpus:
-    if isinstance(corpus, list | tuple) and all(isinstance(item, str | os.PathLike) for item in corpus):
-        return sorted(corpus, key=os.fspath)
-    return corpus
 
 
 def read_once(corpus: Corpus, read_options: ReadOptions) -> list[str | int]:

@@ -197,7 +197,10 @@ def record_of(job: Prepared, texts: Texts, test: Evaluation | None) -> dict[str,
 
     documents = {("test", score.text): score.documents for score in (test.scores if test else ())}
     documents |= {(job.role(name), name): texts.n_documents(name) for name in texts.parts}
-    inputs = [_model(job), *_text_inputs(job)]
+    inputs, options = [_model(job), *_text_inputs(job)], job.options
+    only_in_python = [name for name in ("init", "output_init") if callable(getattr(options, name))]
+    only_in_python += ["hold_out"] * (options.hold_out != AdaptOptions().hold_out)
+    only_in_python += ["read_options.rules"] * (options.read_options.rules is not None)
     epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
     date = {"date": datetime.fromtimestamp(int(epoch), UTC).isoformat()} if epoch.isdecimal() else {}
     return {
@@ -211,7 +214,7 @@ def record_of(job: Prepared, texts: Texts, test: Evaluation | None) -> dict[str,
         **date,
         "source": os.fspath(job.source),
         "options": recipe_of(job),
-        "only_in_python": [*_only_in_python(job)],
+        "only_in_python": only_in_python,  # options that no recipe can have
         "inputs": [{**item, "documents": documents.get((item["role"], item["name"]))} for item in inputs],
     }
 
@@ -270,11 +273,3 @@ def _plain(value: Any) -> Any:
     if callable(value):
         return init_name(value)
     return value if isinstance(value, bool | int | float) else given_paths(value)
-
-
-def _only_in_python(job: Request) -> Iterator[str]:
-    """Options that no recipe can have."""
-    options, usual = job.options, AdaptOptions()
-    yield from (name for name in ("init", "output_init") if callable(getattr(options, name)))
-    yield from (name for name in ("hold_out",) if getattr(options, name) != getattr(usual, name))
-    yield from ("read_options.rules",) if options.read_options.rules is not None else ()

@@ -1,6 +1,6 @@
 """`new_vocabulary`: prunes and extends the tokenizer. `measured`: checks and evaluates the result."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from functools import partial
 from typing import Any
@@ -267,19 +267,9 @@ def _kept_cost(job: Prepared, texts: Texts, made: Vocabulary) -> dict[str, float
     }
 
 
-def _kept_small(texts: Texts, costs: Mapping[str, float]) -> Iterator[str]:
-    for name, cost in costs.items():
-        if cost > MUCH:
-            size = texts.parts[name].counts.totals.bytes
-            yield (
-                f"other text like {name} is expected to need {cost:.1%} more tokens: {size:,} bytes of it do not show "
-                "all tokens that it needs; give more text to --keep, or remove fewer tokens"
-            )
-
-
 def measured(job: Prepared, texts: Texts, vocabulary: Vocabulary) -> Adaptation:
     """The adaptation, checked and evaluated on the held-out documents and on test texts."""
-    base, new, parts = job.base, vocabulary.tokenizer, texts.parts
+    base, new, targets = job.base, vocabulary.tokenizer, texts.targets
     job.start("checking")
     checked = check_against(new, base, texts.preserve.counts if texts.preserve else None)
     if job.keep_hash:
@@ -288,43 +278,48 @@ def measured(job: Prepared, texts: Texts, vocabulary: Vocabulary) -> Adaptation:
     checked.raise_for_failures()
     job.start("measuring held-out text")
     # Iterators: strings of a list may be taken for paths.
-    held_out = {name: iter(part.held_out) for name, part in parts.items()}
+    held_out = {name: iter(part.held_out) for name, part in texts.parts.items()}
     evaluation = evaluate({"base": base, "new": new}, held_out) if held_out else Evaluation(())
     if texts.tests:
         job.start("measuring test text")
     test = evaluate({"base": base, "new": new}, texts.tests) if texts.tests else None
-    kept_cost = _kept_cost(job, texts, vocabulary)
-    read = (f"{name}: {warning}" for name, part in parts.items() for warning in reading_warnings(part.counts.totals))
-    made = {each.name: getattr(vocabulary, each.name) for each in fields(Vocabulary) if each.name != "warnings"}
-    return Adaptation(
-        **made,
+    added = [new.ids[string] for string in new.ids.keys() - base.ids.keys()]
+    frequencies = {name: counts.tokens(new) for name, counts in targets.items()}
+    own = most_frequent_in(added, frequencies, {name: counts.totals.bytes for name, counts in targets.items()})
+    result = Adaptation(
+        **{each.name: getattr(vocabulary, each.name) for each in fields(Vocabulary)},
         plan=plan(job.original, new),
         check=checked,
         evaluation=evaluation,
         test=test,
-        targets=_target_results(base, new, evaluation, texts.targets),
+        targets={name: TargetResult(evaluation["new", name].gain, own[name]) for name in targets},
         transplant=None,
-        kept_cost=FrozenDict(kept_cost),
-        warnings=(
-            *job.warnings,
-            *read,
-            *vocabulary.warnings,
-            *_lost(job.original, new, checked),
-            *end_warnings(new, job.original),
-            *sample_warnings(vocabulary.samples, REMOVED.format("--keep") if vocabulary.order else ADDED),
-            *_kept_small(texts, kept_cost),
-            *_small(evaluation, tests=bool(test)),
-            *(test.warnings if test else ()),
-        ),
+        kept_cost=FrozenDict(_kept_cost(job, texts, vocabulary)),
     )
+    return replace(result, warnings=tuple(_warnings(job, texts, result)))
 
 
-def _small(evaluation: Evaluation, *, tests: bool) -> Iterator[str]:
-    """One warning for all texts of which too little is held out for their figures to be reliable."""
-    scores = (score for score in evaluation.scores if score.tokenizer == "new" and score.bytes < LEAST_BYTES)
+def _warnings(job: Prepared, texts: Texts, result: Adaptation) -> Iterator[str]:
+    """All warnings of an adaptation: of the request, of reading, of the vocabulary, and of what was measured."""
+    yield from job.warnings
+    for name, part in texts.parts.items():
+        yield from (f"{name}: {warning}" for warning in reading_warnings(part.counts.totals))
+    yield from result.warnings
+    yield from _lost(job.original, result.tokenizer, result.check)
+    yield from end_warnings(result.tokenizer, job.original)
+    yield from sample_warnings(result.samples, REMOVED.format("--keep") if result.order else ADDED)
+    for name, cost in result.kept_cost.items():
+        if cost > MUCH:
+            size = texts.parts[name].counts.totals.bytes
+            yield (
+                f"other text like {name} is expected to need {cost:.1%} more tokens: {size:,} bytes of it do not show "
+                "all tokens that it needs; give more text to --keep, or remove fewer tokens"
+            )
+    scores = (one for one in result.evaluation.scores if one.tokenizer == "new" and one.bytes < LEAST_BYTES)
     if few := ", ".join(f"{score.text} ({score.bytes:,} bytes)" for score in scores):
-        hint = "" if tests else "; measure on other text: --test NAME=FILES"
+        hint = "" if result.test else "; measure on other text: --test NAME=FILES"
         yield f"less than {LEAST_BYTES:,} bytes are held out of {few}: gains on so little text are unreliable{hint}"
+    yield from result.test.warnings if result.test else ()
 
 
 def _converter_hash(new: Tokenizer, base: Tokenizer, *, asked: bool) -> Finding:
@@ -363,13 +358,3 @@ def _lost(base: Tokenizer, new: Tokenizer, checked: Check) -> Iterator[str]:
                 f"{PRESERVED}: {finding.detail}, because ids were renumbered without holes; only --swap, or --add with "
                 "at least as many tokens as --remove, keeps ids"
             )
-
-
-def _target_results(
-    base: Tokenizer, new: Tokenizer, evaluation: Evaluation, counts: Mapping[str, PretokenCounts]
-) -> dict[str, TargetResult]:
-    """The gain of each target, and the number of new tokens that are most frequent in it."""
-    added = [new.ids[string] for string in new.ids.keys() - base.ids.keys()]
-    frequencies = {name: part.tokens(new) for name, part in counts.items()}
-    own = most_frequent_in(added, frequencies, {name: part.totals.bytes for name, part in counts.items()})
-    return {name: TargetResult(evaluation["new", name].gain, own[name]) for name in counts}

@@ -104,12 +104,18 @@ def _with_serving(job: Prepared, result: Adaptation) -> Adaptation:
 def adaptation_content(job: Prepared, texts: Texts, result: Adaptation) -> Content:
     """What the report of an adaptation shows."""
     extension, record = result.extension, dict(result.request)
+    given = "text given with --test"
+    shown_texts = [ReportText.of(shown_name(name, "test"), given, text) for name, text in texts.tests.items()]
+    for name, part in texts.parts.items():
+        role = job.role(name)
+        shown = ReportText(shown_name(name, role), "held-out documents", role, part.held_out, part.counts)
+        shown_texts.append(shown)
     return Content(
         title=f"{Path(job.source).resolve().name}, adapted to {', '.join(result.targets) or 'listed tokens'}",
         base=result.base,
         new=result.tokenizer,
         plan=result.plan,
-        texts=tuple(_report_texts(job, texts)),
+        texts=tuple(shown_texts),
         evaluation=result.scores,
         check=result.check,
         pruned=result.order.apply(job.base) if result.order and extension else None,
@@ -122,14 +128,6 @@ def adaptation_content(job: Prepared, texts: Texts, result: Adaptation) -> Conte
         warnings=result.warnings,
         record=record | {"inputs": [_input(job, texts, entry) for entry in record["inputs"]]},
     )
-
-
-def _report_texts(job: Prepared, texts: Texts) -> Iterator[ReportText]:
-    for name, text in texts.tests.items():
-        yield ReportText.of(shown_name(name, "test"), "text given with --test", text)
-    for name, part in texts.parts.items():
-        role = job.role(name)
-        yield ReportText(shown_name(name, role), "held-out documents", role, part.held_out, part.counts)
 
 
 def _input(job: Prepared, texts: Texts, recorded: Mapping[str, Any]) -> dict[str, Any]:
@@ -216,8 +214,13 @@ def training_file(result: Adaptation, transplant: Transplant, texts: Texts, trai
     ratio = text_ratio(texts.support, training_text) if texts.targets else Fraction(1)
     trained = expected(frequency, ratio)
     task = {"task_type": "CAUSAL_LM"} if is_causal(result) else {}
+    versions = {"tokengraft": _core.__version__}
+    for name in _LIBRARIES:  # those that are installed
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    _, _, dtype, _, size = next(tensor for tensor in transplant.tensors if tensor[1] == "input")
     settings = {
-        "versions": _versions(),
+        "versions": versions,
         "embedding_rows": transplant.rows_after,
         "tied": transplant.tied,
         "counted": {name: part.totals.bytes for name, part in counts.items()},
@@ -229,7 +232,7 @@ def training_file(result: Adaptation, transplant: Transplant, texts: Texts, trai
         "rare_below": RARE_BELOW,
         "rare_ids": [token_id for token_id, times in zip(new, trained, strict=True) if times < RARE_BELOW],
         "lora": task | LORA | {"trainable_token_indices": dict.fromkeys(_modules(transplant), rows)},
-        "learning_rate": _rate(transplant),
+        "learning_rate": measured_rate(size // transplant.rows_after // ITEM_BYTES[dtype]),
         "new_rows_factor": NEW_ROWS_FACTOR,
         "old_rows_factor": OLD_ROWS_FACTOR,
         "kept_share": KEPT_SHARE,
@@ -290,15 +293,6 @@ def _paths(result: Adaptation, role: str) -> Iterator[tuple[str, list[str]]]:
             yield item["name"], [item["path"]] if isinstance(item["path"], str) else item["path"]
 
 
-def _versions() -> dict[str, str]:
-    """The versions of tokengraft, and of the libraries for training that are installed."""
-    versions = {"tokengraft": _core.__version__}
-    for name in _LIBRARIES:
-        with suppress(PackageNotFoundError):
-            versions[name] = version(name)
-    return versions
-
-
 def _modules(transplant: Transplant) -> list[str]:
     """The names of the modules with new rows, as PEFT finds them: of a tied output, the embedding alone.
 
@@ -310,9 +304,3 @@ def _modules(transplant: Transplant) -> list[str]:
     roles = ("input",) if transplant.tied else ("input", "output")
     names = [next((name for name, kind, *_ in transplant.tensors if kind == role), None) for role in roles]
     return [name.removesuffix(".weight").rpartition(".")[2] for name in names if name is not None]
-
-
-def _rate(transplant: Transplant) -> float:
-    """A learning rate for a model of this width."""
-    _, _, dtype, _, size = next(tensor for tensor in transplant.tensors if tensor[1] == "input")
-    return measured_rate(size // transplant.rows_after // ITEM_BYTES[dtype])
