@@ -9,20 +9,19 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tokengraft.corpus.files import local_name
 from tokengraft.corpus.options import ReadOptions
-from tokengraft.errors import OptionError, escaped
+from tokengraft.errors import escaped
 from tokengraft.options.option import given_options, require_effect
 from tokengraft.options.table import options_of
 from tokengraft.representation import aligned
-from tokengraft.tokenizer.tokenizer import Tokenizer
+
+_Options = TypeVar("_Options")
 
 if TYPE_CHECKING:
-    from tokengraft.counts.threads import CountOptions
-
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
     import argparse
 
@@ -65,30 +64,15 @@ def input_paths(*groups: Iterable[str | os.PathLike[str] | None] | None) -> list
     return [*(path for paths in matches for path in paths), *(["/dev/stdin"] if "-" in items else [])]
 
 
-def read_options_of(given: Mapping[str, Any], tokenizer: Tokenizer, **usual: Any) -> ReadOptions:
-    """How to read text. `--rule` changes the piece rules of the tokenizer."""
-    chosen = usual | {each.name: given[each.name] for each in fields(ReadOptions) if each.name in given}
-    if "rule" in given:
-        from tokengraft.counts.fingerprint import may_be_cut, piece_rules
-
-        if not may_be_cut(tokenizer):
-            message = f"--rule has no effect here: this {tokenizer.kind} tokenizer has no piece rules"
-            raise OptionError(message, hint="drop --rule")
-        chosen["rules"] = replace(piece_rules(tokenizer), **dict(given["rule"]))
-    return ReadOptions(**chosen)
+def options_in(kind: type[_Options], given: Mapping[str, Any]) -> _Options:
+    """Options of the library, with the values that were given by the names of its fields."""
+    return kind(**{each.name: given[each.name] for each in fields(kind) if each.name in given})  # type: ignore[arg-type]
 
 
 def text_read_options_of(given: Mapping[str, Any]) -> ReadOptions | None:
     """How to read a text to measure on; None if no option says it."""
     chosen = {each.name: given[each.name] for each in fields(ReadOptions) if each.name in given}
     return ReadOptions(**{"documents": "lines"} | chosen) if chosen else None
-
-
-def count_options_of(given: Mapping[str, Any]) -> "CountOptions":
-    """Workers, memory and limits of counting."""
-    from tokengraft.counts.threads import CountOptions  # not every command counts
-
-    return CountOptions(**{each.name: given[each.name] for each in fields(CountOptions) if each.name in given})
 
 
 NARROW_TEXT = 10

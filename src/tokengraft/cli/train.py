@@ -3,13 +3,13 @@
 import argparse
 import json
 import os
-from dataclasses import fields
 from pathlib import Path
 
 from tokengraft.cli.commands import (
     Commands,
     add_options,
     given,
+    options_in,
     print_columns,
     print_result,
     print_warnings,
@@ -48,8 +48,7 @@ def add(commands: Commands) -> None:
 
 def _train(options: argparse.Namespace) -> int:
     chosen = given("train", options)
-    settings = {each.name: chosen[each.name] for each in fields(TrainOptions) if each.name in chosen}
-    settings |= {"trainer": dict(options.trainer or ())}
+    settings = options_in(TrainOptions, chosen | {"trainer": dict(options.trainer or ())})
     work = options.out.with_name(f"{options.out.name}.work")
     from tokengraft.training.train import train
 
@@ -60,7 +59,7 @@ def _train(options: argparse.Namespace) -> int:
             out=options.out,
             keep=kept_texts(options.keep, "keep") or {},
             held_out=texts_by_name(options.held_out or (), "held_out"),
-            options=TrainOptions(**settings),
+            options=settings,
             read_options=text_read_options_of(chosen),
             quiet=options.quiet,
         )

@@ -2,13 +2,12 @@
 
 import argparse
 import json
-from dataclasses import fields
 from pathlib import Path
 
 from tokengraft.checkpoint.result import Transplant
 from tokengraft.checkpoint.table import TransplantOptions
 from tokengraft.checkpoint.transplant import transplant
-from tokengraft.cli.commands import Commands, add_options, input_paths, print_table, say
+from tokengraft.cli.commands import Commands, add_options, input_paths, options_in, print_table, say
 from tokengraft.errors import require
 from tokengraft.formats import load
 from tokengraft.options.option import given_options
@@ -53,7 +52,7 @@ def _run(options: argparse.Namespace) -> int:
         model, suffixes = options.model, {".safetensors", ".gguf", ".bin", ".pt", ".pth"}  # supported or not
         if not any(path.suffix in suffixes for path in (model.iterdir() if model.is_dir() else [model])):
             return _show_plan(options)
-    given, names = given_options(options_of("transplant"), options), {field.name for field in fields(TransplantOptions)}
+    given = given_options(options_of("transplant"), options)
     with one_stage("writing", quiet=options.quiet or options.dry_run) as progress:
         done = transplant(
             options.model,
@@ -62,7 +61,7 @@ def _run(options: argparse.Namespace) -> int:
             base=options.base,
             as_adapter=options.as_adapter,
             force=options.force,
-            options=TransplantOptions(**{name: given[name] for name in names & {*given}}, progress=progress),
+            options=options_in(TransplantOptions, given | {"progress": progress}),
         )
     if options.json:
         print(json.dumps(done.as_dict()))

@@ -4,7 +4,7 @@ The training loops are in the core.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import NoneType
 
@@ -119,19 +119,10 @@ def extend(
         base = add_tokens(tokenizer, [*characters, *listed.learned.tokens], listed.learned.pairs)
     for text in texts:
         _require_spelled(base, text)
-    given, reported = len(characters) + len(listed.learned.tokens), 0
-
-    def report(done: int) -> None:
-        nonlocal reported
-        if progress:
-            progress("learning", given + done - reported, n)
-        reported = given + done
-
-    learned = LearnedMerges()
+    given, learned = len(characters) + len(listed.learned.tokens), LearnedMerges()
     if given < n:
-        learned = learned_merges(
-            base, counts, n - given, limits, preserve=preserve, progress=report if progress else None
-        )
+        report = _reporting(progress, n, given)
+        learned = learned_merges(base, counts, n - given, limits, preserve=preserve, progress=report)
     # How often each merge of the list applies in the text.
     uses = Counter[int]()
     for text in languages_of(counts) if listed.learned.merges else ():
@@ -149,6 +140,19 @@ def extend(
         included=listed.words,
         list_merges=len(merges),
     )
+
+
+def _reporting(progress: Progress | None, n: int, given: int = 0) -> Callable[[int], None] | None:
+    """What the core tells how many tokens it has learned, besides those that were ``given``."""
+    reported = 0
+
+    def report(done: int) -> None:
+        nonlocal reported
+        if progress:
+            progress("learning", given + done - reported, n)
+        reported = given + done
+
+    return report if progress else None
 
 
 def _require_size(n: int, listed: ListedWords, characters: Sequence[str]) -> None:
@@ -238,14 +242,6 @@ def extend_pieces(
             hint=f"pass {option('add', len(given))} or more, or a shorter list",
             needed=len(given),
         )
-    reported = 0
-
-    def report(done: int) -> None:
-        nonlocal reported
-        if progress:
-            progress("learning", done - reported, n)
-        reported = done
-
     rules = rules_of(tokenizer, counts)
     found, learned, refused = _core.extend_pieces(
         tokenizer.core_model,
@@ -259,7 +255,7 @@ def extend_pieces(
         allow=allowed_by(tokenizer, limits),
         scripts=list(limits.script_names) if limits.scripts else None,
         preserved=preserve.table if preserve else None,
-        progress=report if progress else None,
+        progress=_reporting(progress, n),
     )
     scores = {token: score for token, score in zip(given, found, strict=False) if score is not None}
     listed = list[LearnedMerge]()

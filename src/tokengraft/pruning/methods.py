@@ -110,11 +110,6 @@ Steps = Iterable[tuple[int, int]]
 """Tokens in order, each with the number that decided its position."""
 
 
-def _leaf_expected(question: Question) -> Steps:
-    expected = expected_usefulness(question)
-    return by_frequency(question.tokenizer, question.candidates, question.frequencies(), expected)
-
-
 def expected_usefulness(question: Question) -> dict[int, float]:
     """How useful tokens are expected to be that do not occur in the text; 0 for those that no text produces."""
     return usefulness(question.tokenizer, question.frequencies()) | dict.fromkeys(_unproduced(question), 0.0)
@@ -183,7 +178,9 @@ def _unproduced(question: Question) -> Iterator[int]:
 
 
 ORDERS: Mapping[Method, Callable[[Question], Steps]] = {
-    "leaf-expected": _leaf_expected,
+    "leaf-expected": lambda question: by_frequency(
+        question.tokenizer, question.candidates, question.frequencies(), expected_usefulness(question)
+    ),
     "leaf-frequency": lambda question: by_frequency(question.tokenizer, question.candidates, question.frequencies()),
     "frequency": _frequency,
     "merge": _merge,
