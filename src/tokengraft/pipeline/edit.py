@@ -20,7 +20,7 @@ from tokengraft.pipeline.prepare import Prepared, prepare
 from tokengraft.pipeline.request import Request
 from tokengraft.pipeline.result import Vocabulary
 from tokengraft.pipeline.texts import Texts, texts_of_edit
-from tokengraft.pipeline.vocabulary import largest_extension, new_vocabulary
+from tokengraft.pipeline.vocabulary import learned, new_vocabulary
 from tokengraft.tokenizer.numbered import end_warnings
 from tokengraft.verify.against_base import preserved
 from tokengraft.verify.check import check
@@ -61,7 +61,7 @@ def extension_curve(request: Request) -> tuple[Vocabulary, Curve]:
     """The largest extension that was asked for, and the gain on held-out text by number of new tokens."""
     job = prepare(request)
     texts = texts_of_edit(job)
-    extension, trained = largest_extension(job, texts), job.options.size.training_text
+    extension, trained = learned(job, texts, job.base, job.sizes.learn), job.options.size.training_text
     sizes = default_sizes(job.sizes.learn)
     every_size = Sizes(job.base, extension)
     occurrences = every_size.support(texts.support, trained)

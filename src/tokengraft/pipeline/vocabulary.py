@@ -83,7 +83,7 @@ def _new_vocabulary(job: Prepared, texts: Texts) -> Vocabulary:
     order = _order(job, texts) if sizes.prune else None
     if sizes.auto:
         # A swap cannot replace more tokens than can be pruned.
-        first = _learned(job, texts, base, min(sizes.swap, len(order)) if sizes.swap and order else sizes.learn)
+        first = learned(job, texts, base, min(sizes.swap, len(order)) if sizes.swap and order else sizes.learn)
         job.start("choosing the number of tokens")
         choice = _choice(job, texts, base, first)
         sizes = sizes.chosen(choice.size)
@@ -99,7 +99,7 @@ def _new_vocabulary(job: Prepared, texts: Texts) -> Vocabulary:
         if whole is not None and order is not None:
             made = replace(made, prune_curve=_curve(job, texts, whole, len(order)))
         return made if job.edit.ids == "keep" or sizes.listed else replace(made, tokenizer=pruned.compact())
-    extension = first[: sizes.add] if first and not order else _learned(job, texts, pruned, sizes.add)
+    extension = first[: sizes.add] if first and not order else learned(job, texts, pruned, sizes.add)
     new = extension.apply(pruned) if extension.merges or len(extension) else pruned
     if job.step == "adapt" and len(extension) < extension.asked:
         warnings = (*warnings, extension.stopped)
@@ -164,7 +164,7 @@ def _order(job: Prepared, texts: Texts) -> PruneOrder:
     return order
 
 
-def _learned(job: Prepared, texts: Texts, tokenizer: Tokenizer, n: int) -> Extension:
+def learned(job: Prepared, texts: Texts, tokenizer: Tokenizer, n: int) -> Extension:
     """The extension by n tokens: by parity, or from the mix."""
     options, preserve = job.options, texts.preserve.counts if texts.preserve else None
     if not n:
@@ -183,11 +183,6 @@ def _learned(job: Prepared, texts: Texts, tokenizer: Tokenizer, n: int) -> Exten
         return extend_by_mix(tokenizer, texts.learn, n, options.limits, **more)
 
     return trained_freely(train, n) if texts.for_comparison else train(n)
-
-
-def largest_extension(job: Prepared, texts: Texts) -> Extension:
-    """As many tokens as were asked for, for a curve of all sizes."""
-    return _learned(job, texts, job.base, job.sizes.learn)
 
 
 def _choice(job: Prepared, texts: Texts, base: Tokenizer, extension: Extension) -> SizeChoice:
@@ -231,7 +226,7 @@ def _swapped(job: Prepared, texts: Texts, order: PruneOrder) -> Vocabulary:
     n = len(order)
     while n:
         pruned = order[:n].apply(job.base)
-        extension = _learned(job, texts, pruned, n)
+        extension = learned(job, texts, pruned, n)
         if len(extension) == n:
             fewer = f"{len(order):,} tokens to swap asked, {n:,} replaced: {_shortage(job, extension)}"
             warnings = (fewer,) if n < len(order) else ()
