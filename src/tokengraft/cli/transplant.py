@@ -7,7 +7,7 @@ from pathlib import Path
 from tokengraft.checkpoint.result import Transplant
 from tokengraft.checkpoint.table import TransplantOptions
 from tokengraft.checkpoint.transplant import transplant
-from tokengraft.cli.commands import Commands, add_options, input_paths, options_in, print_table, say
+from tokengraft.cli.commands import Commands, add_options, input_paths, options_in, print_result, print_table, say
 from tokengraft.errors import require
 from tokengraft.formats import load
 from tokengraft.options.option import given_options
@@ -75,12 +75,10 @@ def _run(options: argparse.Namespace) -> int:
 def _show_plan(options: argparse.Namespace) -> int:
     """Prints which rows are kept, moved, added and removed, if MODEL is only a tokenizer."""
     summary = plan(load(options.model), load(options.tokenizer)).summary
-    if options.json:
-        print(json.dumps(summary._asdict()))
-    else:
-        unused = f", {summary.unused:,} of them without a token" if summary.unused else ""
-        rows = [_token_row(summary), ("embedding rows", f"{summary.rows_before:,} → {summary.rows_after:,}{unused}")]
-        print_table(rows)
+    unused = f", {summary.unused:,} of them without a token" if summary.unused else ""
+    rows = [_token_row(summary), ("embedding rows", f"{summary.rows_before:,} → {summary.rows_after:,}{unused}")]
+    print_result(options, summary._asdict(), rows)
+    if not options.json:
         say(f"`{options.model}` has no weights: this is the change of the vocabulary", options)
     return 0
 

@@ -34,7 +34,6 @@ from tokengraft.counts.threads import (
     finished_tables,
     new_counter,
 )
-from tokengraft.counts.units import corpus_inputs
 from tokengraft.errors import OptionError, Progress, option, require_type, wrong_type
 from tokengraft.progress import logger, stage
 from tokengraft.tokenizer.llama_cpp import converter_table
@@ -245,6 +244,7 @@ def counted(job: CountJob, corpus: Corpus, progress: Progress | None) -> Iterato
         else:
             require_engine(corpus, job.count_options)
             from tokengraft.counts.ray import counted_on_ray
+            from tokengraft.counts.units import corpus_inputs
 
             inputs = corpus_inputs(corpus, job.read_options, job.count_options.engine)
             total, counter = stack.enter_context(counted_on_ray(job, inputs, progress))
