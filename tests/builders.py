@@ -30,6 +30,18 @@ def count_through_upstream(tokenizer: Any, corpus: Any, **options: Any) -> Any:
         return tg.count(tokenizer, corpus, **options)
 
 
+def read_documents(corpus: Any, read_options: Any) -> tuple[tuple[str, ...], Any]:
+    """All documents of a corpus, and the totals of what was read."""
+    from tokengraft.corpus.open import input_documents, open_corpus
+
+    totals = []
+
+    def read() -> Any:
+        totals.append((yield from input_documents(open_corpus(corpus, read_options), read_options)))
+
+    return tuple(read()), totals[0]
+
+
 BYTE_CHARACTERS = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
 OTHER_BYTES = [byte for byte in range(256) if byte not in BYTE_CHARACTERS]
 CHARACTERS = {byte: chr(byte) for byte in BYTE_CHARACTERS}

@@ -22,7 +22,7 @@ learn.continued:extend learn.trainer:learned_merges tokenizer.edit:add_tokens to
 measure.choose_size:choose_size verify.check:check verify.against_base:learned verify.against_base:merges
 verify.save:save_verified verify.loaders:verify_folder verify.loaders:sample_texts
 verify.transformers_loader:load_with_transformers formats.huggingface:write_tokenizer_json measure.evaluate:evaluate
-page.page:report_page page.pack:packed_tokenizers page.pack:compressed output.atomic:write_folder
+page.report:report_page page.pack:packed_tokenizers page.pack:compressed output.atomic:write_folder
 """.split()  # noqa: SIM905 (short lines)
 
 Row = list[Any]

@@ -64,10 +64,10 @@ def stages(*, quiet: bool) -> Iterator[Stages]:
 
 
 @contextmanager
-def one_stage(what: str, *, quiet: bool, unit: Unit = "bytes") -> Iterator[Progress | None]:
+def one_stage(what: str, *, quiet: bool) -> Iterator[Progress | None]:
     """A callback that shows how much of one stage is done; None if ``quiet``."""
     with stages(quiet=quiet) as shown:
-        shown.start(what, unit)
+        shown.start(what)
         yield None if quiet else shown.update
 
 

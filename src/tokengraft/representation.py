@@ -1,6 +1,6 @@
-"""Values that cannot be changed, and short reprs of results."""
+"""Values that cannot be changed, and how results are shown: short reprs, notebooks, tables as text, curves as SVG."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import fields, is_dataclass
 from html import escape
 from itertools import islice
@@ -238,3 +238,44 @@ def aligned(heads: list[str], rows: list[list[str]]) -> list[str]:
     lines = [heads, *rows]
     widths = [max(len(line[at]) for line in lines) for at in range(len(heads))]
     return ["  ".join(f"{c:<{w}}" for c, w in zip(line, widths, strict=True)).rstrip() for line in lines]
+
+
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+_WIDTH, _HEIGHT, _LEFT, _BELOW = 640, 320, 56, 36
+Points = Sequence[tuple[float, float]]
+
+
+def line_plot(curves: Mapping[str, Sequence[Points]], ends: tuple[float, float], title: str, last: str) -> str:
+    """Curves by name, as SVG. Each name has one colour; of its curves, all but the first are dashed.
+
+    ``ends`` are the first and the last place of the axis, and ``last`` is the label of the last one.
+    """
+    values: list[float] = [0.0, *(value for some in curves.values() for curve in some for _, value in curve)]
+    low, high = min(values), max(values)
+    span = max(high - low, 0.01)
+
+    def x(place: float) -> float:
+        return round(_LEFT + (place - ends[0]) / max(ends[1] - ends[0], 1e-9) * (_WIDTH - _LEFT - 16), 1)
+
+    def y(value: float) -> float:
+        return round(24 + (high - value) / span * (_HEIGHT - _BELOW - 32), 1)
+
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" font-family="sans-serif" '
+        'font-size="12">',
+        f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="white"/>',
+        f'<line x1="{_LEFT}" x2="{_WIDTH - 16}" y1="{y(0)}" y2="{y(0)}" stroke="#999"/>',
+        f'<text x="{_LEFT}" y="14">{title}</text>',
+        f'<text x="{_WIDTH - 16}" y="{_HEIGHT - 8}" text-anchor="end">{last}</text>',
+    ]
+    labels = sorted({low, 0.0, high})
+    lines += [f'<text x="{_LEFT - 6}" y="{y(value) + 4}" text-anchor="end">{value:+.1%}</text>' for value in labels]
+    for at, (name, some) in enumerate(curves.items()):
+        colour = _COLOURS[at % len(_COLOURS)]
+        for number, curve in enumerate(some):
+            points, dashed = " ".join(f"{x(place)},{y(value)}" for place, value in curve), ' stroke-dasharray="5 3"'
+            line = f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"'
+            lines.append(f"{line}{dashed if number else ''}/>")
+        label = f'<text x="{_LEFT + 110 * at}" y="{_HEIGHT - 8}" fill="{colour}">{escape(name)}</text>'
+        lines.append(label)
+    return "\n".join([*lines, "</svg>", ""])

@@ -19,11 +19,10 @@ from checkpoints import ENGLISH, ESTONIAN, checkpoint
 
 import tokengraft as tg
 from tokengraft import cli, progress
-from tokengraft.options import texts
+from tokengraft.options import values as texts
 from tokengraft.options.option import command_line, given_options
 from tokengraft.options.table import options_of
-from tokengraft.options.texts import kept_texts, one_text, texts_by_name, weighted_texts
-from tokengraft.options.values import number
+from tokengraft.options.values import kept_texts, number, one_text, texts_by_name, weighted_texts
 
 COLOURS = re.compile(rb"\x1b\[[0-9;?]*[a-zA-Z]")
 

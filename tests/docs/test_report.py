@@ -14,7 +14,7 @@ from hostile import MODEL
 
 import tokengraft as tg
 from tokengraft import cli, errors
-from tokengraft.measure.sample_texts import built_in_texts
+from tokengraft.measure.compare import built_in_texts
 from tokengraft.measure.scores import Score
 
 SCORE = {field.name: None for field in dataclass_fields(Score)} | {"documents": 3, "bytes": 900, "tokens": 300}

@@ -8,7 +8,7 @@ from builders import LLAMA3_PATTERN
 
 import tokengraft as tg
 from tokengraft.page.content import Content, ReportText, samples
-from tokengraft.page.page import report_page
+from tokengraft.page.report import report_page
 from tokengraft.tokenizer.rank_file import PATTERNS
 
 WORDS = [
@@ -211,7 +211,7 @@ def test_a_page_whose_documents_are_split_differently_has_no_box(opened, tmp_pat
         for sample in samples(*args):
             yield sample | {side: [*sample[side], 5] for side in ("base", "new")}
 
-    monkeypatch.setattr("tokengraft.page.page.samples", with_wrong_ids)
+    monkeypatch.setattr("tokengraft.page.report.samples", with_wrong_ids)
     page = opened_report(opened, tmp_path, base, new)
     assert page.locator("#own").is_hidden()
     assert "split differently" in page.locator("#reader-note").inner_text()

@@ -96,7 +96,7 @@ def check_gguf(folder: Path, random: Random) -> None:
 
 def check_cache(folder: Path, _: Random) -> None:
     """What `adapt` keeps of counting, to go on with it."""
-    from tokengraft.pipeline.cache import _load
+    from tokengraft.pipeline.adapt import _load
 
     cached = _load(folder / "counts.parquet", folder / "held_out.json")
     if cached is not None and not all(isinstance(text, str) for text in cached.held_out):

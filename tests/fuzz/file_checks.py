@@ -7,14 +7,13 @@ from random import Random
 from typing import Any
 
 import tokengraft as tg
-from fuzz.seeds import MODEL
+from fuzz.seeds import MODEL, builders
 from fuzz.tokenizer_checks import Difference, cached_tokenizer
 from tokengraft.cli.convert import _special_tokens
-from tokengraft.corpus.read import read_documents
-from tokengraft.counts.batches import sum_partials_to_file
+from tokengraft.distributed import sum_partials_to_file
 from tokengraft.errors import TokengraftError
-from tokengraft.options.texts import lines_of
-from tokengraft.pipeline.record import read_recipe
+from tokengraft.options.values import lines_of
+from tokengraft.pipeline.request import read_recipe
 
 USED_SHARE = 0.03
 """The share of files that were read that are also used, where that takes much longer than reading."""
@@ -137,7 +136,7 @@ def check_corpus(folder: Path, random: Random) -> None:
     if random.random() < USED_SHARE and (error, counts) != _counted(tokenizer, path, options, workers=2):
         raise Difference("the number of threads changes the counts or the error")
     try:
-        texts, totals = read_documents(path, options)
+        texts, totals = builders.read_documents(path, options)
     except TokengraftError as other:
         if error is None:
             raise Difference(f"counting reads what `read_documents` refuses: {other}") from other

@@ -221,7 +221,7 @@ def partial_counts() -> Iterator[Seed]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from tokengraft.counts.partial_counts import partial_tables
+    from tokengraft.distributed import partial_tables
 
     stream = io.BytesIO()
     pq.write_table(pa.concat_tables(partial_tables([counts().table], counts())), stream)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import tokengraft as tg
 from tokengraft.counts.count import HeldOutCounts
-from tokengraft.pipeline import cache
+from tokengraft.pipeline import adapt as cache
 
 
 def save(tokenizer, out):

@@ -13,7 +13,7 @@ from checkpoints import checkpoint
 
 import tokengraft as tg
 from tokengraft import cli
-from tokengraft.cli import display
+from tokengraft.cli import commands as display
 from tokengraft.cli.main import resumable
 from tokengraft.errors import CorpusError, escaped
 from tokengraft.options.values import named
@@ -158,10 +158,10 @@ def test_an_interrupted_command_without_credentials_is_shown_as_given(tmp_path, 
 
 
 def test_records_and_reports_have_no_credentials():
-    from tokengraft.cli import report
+    from tokengraft.cli import evaluate
 
     options = type("Options", (), {"arguments": ["report", "a", "b", "--text", f"t={SECRET}"]})
-    assert "secret" not in json.dumps(report.request(options))
+    assert "secret" not in json.dumps(evaluate._record(options))
 
 
 def test_outputs_of_an_adaptation_quote_names_that_look_like_commands(tmp_path):

@@ -15,11 +15,11 @@ import tokengraft as tg
 from tokengraft import cli, errors
 from tokengraft.checkpoint.ids import config_tokens
 from tokengraft.corpus.options import ReadOptions
-from tokengraft.measure.sample_texts import sample_changes
-from tokengraft.pipeline import cache
+from tokengraft.measure.compare import sample_changes
+from tokengraft.pipeline import adapt as cache
 from tokengraft.pipeline import prepare as checks
 from tokengraft.pipeline.options import Sizes
-from tokengraft.pipeline.record import read_recipe
+from tokengraft.pipeline.request import read_recipe
 from tokengraft.pipeline.vocabulary import check_against
 from tokengraft.tokenizer.edit import add_tokens, remove_tokens
 from tokengraft.tokenizer.kind import CHARACTER_OF

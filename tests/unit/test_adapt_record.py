@@ -19,7 +19,7 @@ from tokengraft.cli.adapt import _tokens
 from tokengraft.counts.threads import HoldOut
 from tokengraft.options.option import command_line
 from tokengraft.options.table import options_of
-from tokengraft.pipeline.record import given_paths
+from tokengraft.pipeline.result import given_paths
 
 pytestmark = pytest.mark.usefixtures("transformers_running")
 PLAIN = tg.AdaptOptions(report=False)

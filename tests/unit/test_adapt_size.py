@@ -9,7 +9,7 @@ import tokengraft as tg
 from tokengraft import cli
 from tokengraft.counts.count import count_with_hold_out
 from tokengraft.pipeline.options import AdaptOptions
-from tokengraft.pruning.coverage import COVERAGE
+from tokengraft.pruning.order import COVERAGE
 
 pytestmark = pytest.mark.usefixtures("transformers_running")
 

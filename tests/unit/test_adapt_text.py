@@ -11,9 +11,10 @@ from checkpoints import ENGLISH, ESTONIAN, LATVIAN, adapted, checkpoint, write_t
 import tokengraft as tg
 from tokengraft import errors
 from tokengraft.corpus.options import ReadOptions
-from tokengraft.options.texts import weighted_texts
-from tokengraft.pipeline import cache, vocabulary
-from tokengraft.pipeline.cache import WITHOUT_EFFECT, cache_key
+from tokengraft.options.values import weighted_texts
+from tokengraft.pipeline import adapt as cache
+from tokengraft.pipeline import vocabulary
+from tokengraft.pipeline.adapt import WITHOUT_EFFECT, cache_key
 from tokengraft.pipeline.options import AdaptOptions, shares
 from tokengraft.pipeline.texts import Mix, TextSize, extend_by_mix, mix, whole_factors
 

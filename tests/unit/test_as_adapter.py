@@ -13,7 +13,7 @@ from peft_models import UsesPeft
 import tokengraft as tg
 from tokengraft import cli, errors
 from tokengraft.checkpoint.tensors import TensorFile
-from tokengraft.pipeline.training import next_step
+from tokengraft.pipeline.write import next_step
 
 ADAPTER = tg.AdaptOptions(report=False, as_adapter=True)
 WHOLE = tg.AdaptOptions(report=False)

@@ -18,7 +18,7 @@ from test_partial import TEXTS
 
 import tokengraft as tg
 from tokengraft import cli, errors
-from tokengraft.counts import batches as batches_module
+from tokengraft import distributed as batches_module
 from tokengraft.distributed import BatchCounter, sum_partials
 
 KINDS = {

@@ -18,7 +18,7 @@ from sentencepiece import sentencepiece_model_pb2 as messages
 
 import tokengraft as tg
 from tokengraft import _core, cli, errors
-from tokengraft.cli.results import request_of
+from tokengraft.cli.edit import request_of
 from tokengraft.corpus import blocks as corpus_module
 from tokengraft.corpus.block import binary_buffers
 from tokengraft.corpus.options import ReadOptions

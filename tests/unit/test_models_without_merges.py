@@ -9,7 +9,7 @@ import sentencepiece
 import tokengraft as tg
 from tokengraft import cli, errors
 from tokengraft.page.pack import tokenizer_settings
-from tokengraft.pruning.summary import removed_summary
+from tokengraft.pruning.cost import removed_summary
 from tokengraft.tokenizer.piece_model import CONTROL, NORMAL, UNKNOWN, USER_DEFINED, PieceModel
 
 TEXT = ["the cat sat", "the cat is a cat", "kass istus"] * 4

@@ -9,7 +9,7 @@ import pytest
 
 import tokengraft as tg
 from tokengraft import errors
-from tokengraft.counts.partial_counts import RESERVED, partial_tables
+from tokengraft.distributed import RESERVED, partial_tables
 
 TEXTS = ["tere õhtust, kass!\n", "the cat  sat<|start|>on 12345 mats\n\nit's", "猫 ja kass", "", "a\r\nb ÿ ÿÿ\xad þ"]
 

@@ -228,12 +228,8 @@ def test_a_command_that_fails_names_options_and_a_function_names_arguments(tmp_p
 
 
 FLAGS_OF_COMMANDS = (
-    *("cli", "options/option.py", "options/table.py", "pipeline/edit_options.py"),  # only commands show these
-    *(
-        "pipeline/training.py",
-        "verify/model_folder.py",
-        "verify/check_serving.py",
-    ),  # the next command, and options of other programs
+    *("cli", "options/option.py", "options/table.py"),  # only commands show these
+    *("verify/model_folder.py", "verify/check_serving.py"),  # the next command, and options of other programs
 )
 FLAGS_OF_RECORDS = {
     *(
@@ -242,9 +238,9 @@ FLAGS_OF_RECORDS = {
         "checkpoint/model_job.py",
         "checkpoint/adapter_transplant.py",
     ),
-    *("errors.py", "learn/include.py", "measure/sample_texts.py", "pipeline/card.py", "pipeline/edit.py"),
+    *("errors.py", "learn/include.py", "measure/compare.py", "pipeline/edit.py"),
     *("pipeline/prepare.py", "pipeline/result.py", "pipeline/vocabulary.py", "pipeline/write.py"),
-    *("pruning/coverage.py", "training/held_out.py", "training/train.py"),
+    *("pruning/order.py", "training/callbacks.py", "training/train.py"),
 }
 """Modules with warnings and commands that cards and records have. They name flags, whoever reads them."""
 

@@ -8,11 +8,11 @@ import reference
 
 import tokengraft as tg
 from tokengraft import cli
-from tokengraft.cli.results import sample_rows
-from tokengraft.measure.sample_texts import ADDED, REMOVED, SampleChange, sample_changes, sample_warnings
+from tokengraft.cli.edit import sample_rows
+from tokengraft.measure.compare import ADDED, REMOVED, SampleChange, sample_changes, sample_warnings
+from tokengraft.pruning.cost import removed_summary
 from tokengraft.pruning.methods import METHODS
 from tokengraft.pruning.removable import chat_templates, template_texts
-from tokengraft.pruning.summary import removed_summary
 
 TEXT = ["the cat sat on the mat", "kass istus matil"] * 3
 BARE = tg.Protection(defaults=False)

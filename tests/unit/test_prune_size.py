@@ -10,7 +10,7 @@ from checkpoints import ENGLISH, ESTONIAN, checkpoint, set_config, write_texts
 import tokengraft as tg
 from tokengraft import cli, errors
 from tokengraft.checkpoint.table import model_rows
-from tokengraft.measure.prune_curve import prune_curve
+from tokengraft.pruning.cost import prune_curve
 
 pytestmark = pytest.mark.usefixtures("transformers_running")
 TEXT = ["the cat sat on the mat", "kass istus matil"] * 3

@@ -14,6 +14,7 @@ from dataclasses import replace
 from importlib import import_module
 from threading import Thread
 
+import builders
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -23,7 +24,6 @@ from tokengraft import _core, cli, errors
 from tokengraft.corpus import blocks
 from tokengraft.corpus.blocks import split_input
 from tokengraft.corpus.files import LocalFile
-from tokengraft.corpus.read import documents, read_documents
 from tokengraft.counts.count import reading_warnings
 from tokengraft.counts.pretoken_counts import is_counts_file
 from tokengraft.measure import segments
@@ -58,7 +58,7 @@ CORPORA = {
 def test_every_reader_has_the_same_documents_and_totals(tokenizer, tmp_path, name):
     raw, expected, replaced, skipped = CORPORA[name]
     (tmp_path / name).write_bytes(raw)
-    texts, totals = read_documents(tmp_path / name, SKIPPING)
+    texts, totals = builders.read_documents(tmp_path / name, SKIPPING)
     assert (list(texts), totals.replaced, totals.skipped) == (expected, replaced, skipped)
     counts = tg.count(tokenizer, tmp_path / name, read_options=SKIPPING)
     assert counts.totals == totals + tg.corpus.options.Totals(pretokens=counts.totals.pretokens)
@@ -174,8 +174,8 @@ def test_what_is_not_utf8_text_by_its_first_bytes_is_refused_by_every_reader(
     monkeypatch.setattr("sys.stdin", types.SimpleNamespace(buffer=Trickle(raw)))
     for given in (path, "-"):
         with pytest.raises(errors.CorpusError, match=said):
-            read_documents(given, lines)
-    assert read_documents([path], replace(lines, skip_bad=True)) == ((), tg.corpus.options.Totals(skipped=1))
+            builders.read_documents(given, lines)
+    assert builders.read_documents([path], replace(lines, skip_bad=True)) == ((), tg.corpus.options.Totals(skipped=1))
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.jsonl"])
@@ -217,11 +217,11 @@ def test_binary_data_is_refused_by_every_reader_unless_its_format_is_given(
     ):
         with pytest.raises(errors.CorpusError, match="is not text in UTF-8: of its first"):
             read()
-    assert read_documents([path], SKIPPING)[1].skipped == 1
+    assert builders.read_documents([path], SKIPPING)[1].skipped == 1
     if name not in ("a.parquet", "a.jsonl"):
         given = tg.ReadOptions(format="text")
         assert tg.count(tokenizer, path, read_options=given).totals.documents == 1
-        assert read_documents(path, given)[0] == (raw.decode(errors="replace"),)
+        assert builders.read_documents(path, given)[0] == (raw.decode(errors="replace"),)
 
 
 @pytest.mark.parametrize("kind", BINARY)
@@ -243,7 +243,7 @@ def test_a_few_bad_bytes_and_any_deep_inside_are_text(tokenizer, tmp_path, monke
     monkeypatch.setattr("tokengraft.corpus.blocks.HEAD", 4000)
     for raw in (few, deep, bad, bad * 20, BINARY["zeros"].replace(b"\0", "\ufffd".encode())):
         (tmp_path / "a.txt").write_bytes(raw)
-        assert read_documents(tmp_path / "a.txt", tg.ReadOptions())[0] == (raw.decode(errors="replace"),)
+        assert builders.read_documents(tmp_path / "a.txt", tg.ReadOptions())[0] == (raw.decode(errors="replace"),)
         assert tg.count(tokenizer, tmp_path / "a.txt").totals.characters == len(raw.decode(errors="replace"))
         assert tg.count(tokenizer, pa.array([raw])).totals.characters == len(raw.decode(errors="replace"))
 
@@ -257,12 +257,12 @@ def test_the_text_of_a_compressed_file_must_be_utf8_too(tokenizer, tmp_path):
 @pytest.mark.parametrize("text", ["PAR1 is the magic of Parquet", "PK", "BZh is bzip2", "(", "\0", "\x1f", "þÿ"])
 def test_text_that_begins_almost_as_another_format_is_read(tmp_path, text):
     (tmp_path / "a.txt").write_text(text, encoding="utf-8")
-    assert read_documents(tmp_path / "a.txt", tg.ReadOptions())[0] == (text,)
+    assert builders.read_documents(tmp_path / "a.txt", tg.ReadOptions())[0] == (text,)
 
 
 def test_standard_input_is_read_as_it_comes(monkeypatch):
     monkeypatch.setattr("sys.stdin", types.SimpleNamespace(buffer=Trickle(LINES)))
-    assert read_documents("-", SKIPPING)[0] == tuple(CORPORA["a.txt"][1])
+    assert builders.read_documents("-", SKIPPING)[0] == tuple(CORPORA["a.txt"][1])
 
 
 def test_a_pause_of_standard_input_is_not_its_end(monkeypatch):
@@ -272,13 +272,13 @@ def test_a_pause_of_standard_input_is_not_its_end(monkeypatch):
     os.set_blocking(reader, False)  # as some parents leave it
     with os.fdopen(reader) as stream:
         monkeypatch.setattr("sys.stdin", stream)
-        assert list(documents("-", SKIPPING)) == ["text"]
+        assert builders.read_documents("-", SKIPPING)[0] == ("text",)
         assert os.get_blocking(reader)
 
 
 def test_a_whole_file_keeps_its_line_ends_and_loses_its_byte_order_mark(tokenizer, tmp_path):
     (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfa\r\n\r\nb\r\n")
-    assert list(documents(tmp_path / "a.txt", tg.ReadOptions())) == ["a\r\n\r\nb\r\n"]
+    assert builders.read_documents(tmp_path / "a.txt", tg.ReadOptions())[0] == ("a\r\n\r\nb\r\n",)
     assert tg.count(tokenizer, tmp_path / "a.txt") == tg.count(tokenizer, iter(["a\r\n\r\nb\r\n"]))
 
 
@@ -295,7 +295,7 @@ def test_a_bad_document_is_named_by_every_reader(tokenizer, tmp_path, name, raw,
     (tmp_path / name).write_bytes(raw)
     readers = (
         lambda path: tg.count(tokenizer, path),
-        lambda path: list(documents(path, tg.ReadOptions())),
+        lambda path: builders.read_documents(path, tg.ReadOptions()),
         lambda path: tg.evaluate({"t": tokenizer}, {"x": path}),
         lambda path: tg.compare(tokenizer, tokenizer, path),
         lambda path: tg.measure.curve(tokenizer, tg.count(tokenizer, iter(["a"])), path, [1]),
@@ -326,7 +326,7 @@ def test_a_bad_document_beyond_the_limit_is_not_read(tokenizer, tmp_path):
 
 
 def test_items_of_an_iterable_that_are_no_strings_are_skipped_and_counted(tokenizer):
-    texts, totals = read_documents(iter(["a", None, 5, "b"]), SKIPPING)
+    texts, totals = builders.read_documents(iter(["a", None, 5, "b"]), SKIPPING)
     assert (texts, totals.skipped) == (("a", "b"), 2)
     assert tg.count(tokenizer, iter(["a", None, 5, "b"]), read_options=SKIPPING).totals.skipped == 2
 
@@ -338,10 +338,13 @@ def test_files_after_an_unreadable_one_are_read(tokenizer, tmp_path, bad):
     if bad != "missing.txt":
         (tmp_path / bad).write_bytes(b"\x1f\x8bnoise")
     paths = [tmp_path / "a.txt", tmp_path / bad, tmp_path / "c.txt"]
-    texts, totals = read_documents(paths, SKIPPING)
+    texts, totals = builders.read_documents(paths, SKIPPING)
     assert (texts, totals.skipped) == (("a", "c"), 1)
     assert tg.count(tokenizer, paths, read_options=SKIPPING).totals == totals + tg.corpus.options.Totals(pretokens=2)
-    for read in (read_documents, lambda paths, read_options: tg.count(tokenizer, paths, read_options=read_options)):
+    for read in (
+        builders.read_documents,
+        lambda paths, read_options: tg.count(tokenizer, paths, read_options=read_options),
+    ):
         with pytest.raises(errors.CorpusError, match=bad):
             read(paths, tg.ReadOptions())
 

@@ -20,9 +20,8 @@ from tokengraft.corpus import blocks
 from tokengraft.corpus import files as remote
 from tokengraft.corpus.blocks import split_input
 from tokengraft.corpus.open import open_corpus
-from tokengraft.corpus.read import read_documents
 from tokengraft.counts.units import corpus_inputs
-from tokengraft.pipeline.cache import cache_key
+from tokengraft.pipeline.adapt import cache_key
 from tokengraft.pipeline.options import AdaptOptions
 
 fsspec = pytest.importorskip("fsspec")
@@ -123,7 +122,7 @@ def test_urls_give_the_counts_of_local_files(tokenizer, corpus, memory, monkeypa
     url = f"{memory}/{name}" if scheme == "memory" else f"file://{corpus}/{name}"
     local = tg.count(tokenizer, f"{corpus}/{name}", read_options=LINES)
     assert tg.count(tokenizer, url, read_options=LINES) == local
-    assert read_documents(url, LINES) == read_documents(f"{corpus}/{name}", LINES)
+    assert builders.read_documents(url, LINES) == builders.read_documents(f"{corpus}/{name}", LINES)
     assert local.totals.documents
 
 
@@ -270,7 +269,7 @@ def test_a_large_remote_file_is_never_in_memory_as_a_whole(monkeypatch, memory):
     original = remote.Complete.read
     monkeypatch.setattr(blocks, "BLOCK", 64)
     monkeypatch.setattr(remote.Complete, "read", lambda self, size=-1: sizes.append(size) or original(self, size))
-    assert read_documents(f"{memory}/a.txt", LINES)[0]
+    assert builders.read_documents(f"{memory}/a.txt", LINES)[0]
     assert set(sizes) <= set(range(1, 65))
     inputs = open_corpus(f"{memory}/sub/e.parquet", LINES)
     assert len(inputs) == 4
@@ -281,8 +280,8 @@ def test_fsspec_is_imported_only_for_urls(tmp_path):
     path.write_text("kass")
     code = (
         "import sys; from tokengraft.corpus.options import ReadOptions; "
-        "from tokengraft.corpus.read import read_documents; "
-        f"read_documents({str(path)!r}, ReadOptions()); print('fsspec' in sys.modules)"
+        "from tokengraft.corpus.open import input_documents, open_corpus; given = ReadOptions(); "
+        f"[*input_documents(open_corpus({str(path)!r}, given), given)]; print('fsspec' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False"]

@@ -19,7 +19,6 @@ from tokengraft.corpus import open as shards
 from tokengraft.corpus.block import Cut
 from tokengraft.corpus.blocks import split_input
 from tokengraft.corpus.open import open_corpus
-from tokengraft.corpus.read import read_documents
 
 TEXTS = ["tere õhtust, kass!", "the cat  sat<|start|>on 12345 mats", "", "猫 ja kass", "\ufeffa\rb", "x" * 700]
 
@@ -102,7 +101,7 @@ def test_a_single_large_file_is_shared_by_all_shards(tmp_path):
 def test_the_parts_of_a_file_can_be_sent_to_other_processes(tmp_path):
     corpus = write_corpus(tmp_path / "corpus")
     read_options = tg.ReadOptions(documents="lines")
-    expected = read_documents(corpus, read_options)[0]
+    expected = builders.read_documents(corpus, read_options)[0]
     whole = open_corpus(corpus, read_options)
     inputs = pickle.loads(pickle.dumps([part for source in whole for part in split_input(source, 333, block=64)]))
     assert len(inputs) > 50

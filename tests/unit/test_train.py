@@ -24,7 +24,7 @@ import tiny_models  # noqa: E402
 
 from tokengraft.training import HeldOutBits, RowRates, row_rates  # noqa: E402
 from tokengraft.training.plan import TrainingPlan  # noqa: E402
-from tokengraft.training.train import chosen_share  # noqa: E402
+from tokengraft.training.result import chosen_share  # noqa: E402
 from tokengraft.training.trainer import Sequences  # noqa: E402
 
 ROOT = Path(__file__).parents[2]

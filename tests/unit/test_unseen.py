@@ -6,9 +6,8 @@ import pytest
 from checkpoints import ENGLISH, ESTONIAN, checkpoint, write_texts
 
 import tokengraft as tg
-from tokengraft.pruning.leaves import by_frequency
-from tokengraft.pruning.methods import usefulness
-from tokengraft.pruning.unseen import BURST, MUCH, unseen_cost
+from tokengraft.pruning.cost import BURST, MUCH, unseen_cost
+from tokengraft.pruning.methods import by_frequency, usefulness
 
 pytestmark = pytest.mark.usefixtures("transformers_running")
 WORDS = " ".join([*ENGLISH[:3], *ESTONIAN[:4], "mat kassi koer sat the then thing"])

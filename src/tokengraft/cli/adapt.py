@@ -8,10 +8,17 @@ from functools import partial
 from pathlib import Path
 
 from tokengraft.checkpoint.model_card import CAUSAL, SENTENCES, model_class
-from tokengraft.cli.display import print_columns, print_note, print_result, print_scores, print_warnings
-from tokengraft.cli.main import Parser, resumable
-from tokengraft.cli.options import Commands, add_options, say
-from tokengraft.cli.results import (
+from tokengraft.cli.commands import (
+    Commands,
+    add_options,
+    print_columns,
+    print_note,
+    print_result,
+    print_scores,
+    print_warnings,
+    say,
+)
+from tokengraft.cli.edit import (
     guarantees,
     preserved_rows,
     print_curve,
@@ -19,18 +26,17 @@ from tokengraft.cli.results import (
     request_of,
     sample_rows,
 )
+from tokengraft.cli.main import Parser, resumable
 from tokengraft.cli.transplant import of_adapter
 from tokengraft.learn.special import given_rows
 from tokengraft.options.option import given_options
 from tokengraft.options.table import options_of
 from tokengraft.options.values import AUTO
 from tokengraft.pipeline.adapt import Estimate, adapt_request, estimate_request
-from tokengraft.pipeline.record import OF_A_RUN, read_recipe, recipe_words
-from tokengraft.pipeline.request import INLINE, shown_name, work_folder
+from tokengraft.pipeline.request import INLINE, OF_A_RUN, read_recipe, recipe_words, shown_name, work_folder
 from tokengraft.pipeline.result import Adaptation
-from tokengraft.pipeline.training import next_step
+from tokengraft.pipeline.write import next_step
 from tokengraft.verify.against_base import PRESERVED
-from tokengraft.verify.finding import Check
 
 HINT_WIDTH = 98
 """A line about what to do next has at most so many characters. The report has commands that are longer."""
@@ -117,11 +123,19 @@ def _rows(result: Adaptation) -> Iterator[tuple[str, str]]:
     yield "tokens", _tokens(result)
     if result.covered:
         yield "size", result.covered
-    yield "rows", _embedding_rows(result)
-    yield from given_rows(result.base, result.tokenizer, result.rows[0] if result.transplant else None)
-    if saved := _saved(result):
-        yield "saved", saved
-    yield "checks", _checks(result.check)
+    before, after = result.rows
+    needed = (result.plan.rows_before, result.plan.rows_after)
+    padding = f", of which tokens need {needed[0]:,} → {needed[1]:,}" if result.rows != needed else ""
+    yield "rows", f"{before:,} → {after:,}{padding}"
+    yield from given_rows(result.base, result.tokenizer, before if result.transplant else None)
+    if after < before:
+        parameters, n_bytes = result.transplant.growth if result.transplant else (0, 0)
+        more = f", {-parameters:,} parameters, {-n_bytes / 1e6:,.1f} MB" if result.transplant else ""
+        yield "saved", f"{before - after:,} rows{more}"
+    findings = result.check.findings  # a result has no failures
+    notes = [finding.name for finding in findings if finding.outcome == "note"]
+    passed = f"{len(findings) - len(notes)} passed, {len(notes)} note{'s' * (len(notes) > 1)}: {', '.join(notes)}"
+    yield "checks", passed if notes else f"all {len(findings)} passed"
     if result.transplant and result.transplant.compared:
         compared = result.transplant.compared
         unchanged = f"{compared.kept_rows:,} kept rows and {compared.untouched_tensors:,} tensors unchanged"
@@ -151,29 +165,6 @@ def _tokens(result: Adaptation) -> str:
         return numbers
     back = f"of which {learned - summary.added:,} had been pruned and got their ids back"
     return f"{numbers}; {learned:,} learned, {back}"
-
-
-def _embedding_rows(result: Adaptation) -> str:
-    needed = (result.plan.rows_before, result.plan.rows_after)
-    padding = f", of which tokens need {needed[0]:,} → {needed[1]:,}" if result.rows != needed else ""
-    return f"{result.rows[0]:,} → {result.rows[1]:,}{padding}"
-
-
-def _saved(result: Adaptation) -> str:
-    """What a smaller vocabulary saves: rows, and with weights, parameters and megabytes; empty if it is not smaller."""
-    rows = result.rows[0] - result.rows[1]
-    if rows <= 0:
-        return ""
-    parameters, n_bytes = result.transplant.growth if result.transplant else (0, 0)
-    return f"{rows:,} rows" + (f", {-parameters:,} parameters, {-n_bytes / 1e6:,.1f} MB" if result.transplant else "")
-
-
-def _checks(result: Check) -> str:
-    """The number of checks that passed, and the names of those that are notes. A result has no failures."""
-    notes = [finding.name for finding in result.findings if finding.outcome == "note"]
-    if not notes:
-        return f"all {len(result.findings)} passed"
-    return f"{len(result.findings) - len(notes)} passed, {len(notes)} note{'s' * (len(notes) > 1)}: {', '.join(notes)}"
 
 
 def _print_scores(result: Adaptation) -> None:

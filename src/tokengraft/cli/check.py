@@ -4,15 +4,22 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from tokengraft import _core
 from tokengraft.checkpoint.draft import is_draft
 from tokengraft.checkpoint.table import require_absent
-from tokengraft.cli.display import print_result
-from tokengraft.cli.options import Commands, add_options, add_source, count_options_of, given, read_options_of
+from tokengraft.cli.commands import (
+    Commands,
+    add_options,
+    add_source,
+    given,
+    options_in,
+    print_result,
+)
+from tokengraft.corpus.options import ReadOptions
 from tokengraft.counts.count import counts_of
 from tokengraft.counts.pretoken_counts import PretokenCounts
+from tokengraft.counts.threads import CountOptions
 from tokengraft.formats import load
 from tokengraft.learn.preserve import preserved_text
 from tokengraft.tokenizer.tokenizer import Tokenizer
@@ -50,11 +57,8 @@ def _run(options: argparse.Namespace) -> int:
         base = load(options.base) if options.base else None
         new = load(options.source)
         if base and options.preserve:
-            how: dict[str, Any] = {
-                "read_options": read_options_of(chosen, base),
-                "count_options": count_options_of(chosen),
-            }
-            counts = counts_of(base, options.preserve, **how)
+            how = options_in(ReadOptions, chosen), options_in(CountOptions, chosen)
+            counts = counts_of(base, options.preserve, read_options=how[0], count_options=how[1])
             text = preserved_text([counts], None, exactly=options.preserve_exactly)
             result = check(new, base, preserve=text.counts if text else None)
             if text and text.left_out:

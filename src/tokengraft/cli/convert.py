@@ -6,16 +6,13 @@ import re
 from pathlib import Path
 from typing import Any
 
-from tokengraft.cli.display import print_result
-from tokengraft.cli.options import Commands, add_options, add_source, input_paths, say
+from tokengraft.cli.commands import Commands, add_options, add_source, input_paths, print_result, say
 from tokengraft.errors import OptionError
 from tokengraft.formats import load
 from tokengraft.formats.convert import convert
 from tokengraft.formats.sources import is_tokenizer_file
 from tokengraft.output.atomic import require_distinct, require_new
-from tokengraft.tokenizer.tokenizer import Tokenizer
-from tokengraft.verify.check import Proof, prove_conversion, save_verified
-from tokengraft.verify.loaders import Verification
+from tokengraft.verify.check import prove_conversion, save_verified
 from tokengraft.verify.transformers_loader import transformers_started
 
 _ADDING = re.compile("TemplateProcessing|RobertaProcessing|BertProcessing")
@@ -42,28 +39,11 @@ def _run(options: argparse.Namespace) -> int:
         converted = convert(source, options.to, renumber=options.renumber)
         proof = prove_conversion(source, converted)
         verified = save_verified(converted, options.out, base=None, force=options.force)
-    _report(converted, proof, verified, _left_out(source, converted), options)
-    return 0
-
-
-def _left_out(source: Tokenizer, converted: Tokenizer) -> list[str]:
-    """What the format does not have: special tokens around text, and files of the source."""
-    adds = [json.dumps(one.document.get("post_processor")) for one in (source, converted)]
-    added = _ADDING.search(adds[0]) and not _ADDING.search(adds[1])
-    files = [name for name in source.files if name not in converted.files and name != source.main]
-    return [*(["post-processor (special tokens around text)"] if added else []), *sorted(files)]
-
-
-def _special_tokens(path: Path | None) -> Any:
-    try:
-        return json.loads(path.read_bytes()) if path else None
-    except (OSError, ValueError, RecursionError) as error:
-        raise OptionError(f"cannot read `{path}`: {error}", hint="check --special-tokens") from error
-
-
-def _report(
-    converted: Tokenizer, proof: Proof, verified: Verification, left_out: list[str], options: argparse.Namespace
-) -> None:
+    # What the format does not have: special tokens around text, and files of the source.
+    around = [json.dumps(one.document.get("post_processor")) for one in (source, converted)]
+    lost = ["post-processor (special tokens around text)"]
+    lost *= bool(_ADDING.search(around[0]) and not _ADDING.search(around[1]))
+    left_out = [*lost, *sorted(name for name in source.files if name not in {*converted.files, source.main})]
     files = [converted.main, *(name for name in converted.files if name != converted.main)]
     summary = {
         "out": options.out,
@@ -89,3 +69,11 @@ def _report(
     print_result(options, summary, rows)
     if not options.json:
         say(f"wrote `{options.out}`", options)
+    return 0
+
+
+def _special_tokens(path: Path | None) -> Any:
+    try:
+        return json.loads(path.read_bytes()) if path else None
+    except (OSError, ValueError, RecursionError) as error:
+        raise OptionError(f"cannot read `{path}`: {error}", hint="check --special-tokens") from error

@@ -2,25 +2,28 @@
 
 import argparse
 import os
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib import import_module
 from pathlib import Path
 from threading import Thread
 
-from tokengraft.cli.display import print_result, print_warnings
-from tokengraft.cli.options import (
+from tokengraft.cli.commands import (
     Commands,
     add_options,
     add_source,
-    count_options_of,
     given,
     input_paths,
-    read_options_of,
+    options_in,
+    print_result,
+    print_warnings,
     say,
 )
+from tokengraft.corpus.options import ReadOptions
 from tokengraft.counts.count import count, count_to_file, merge_counts, reading_warnings
+from tokengraft.counts.fingerprint import may_be_cut, piece_rules
 from tokengraft.counts.pretoken_counts import PretokenCounts
-from tokengraft.counts.threads import CountJob
+from tokengraft.counts.threads import CountJob, CountOptions
+from tokengraft.errors import OptionError
 from tokengraft.formats import load
 from tokengraft.output.atomic import require_distinct, require_new
 from tokengraft.progress import one_stage
@@ -67,7 +70,12 @@ def _count(options: argparse.Namespace) -> int:
     Thread(target=import_module, args=["pyarrow.parquet"], daemon=True).start()
     tokenizer = load(options.source)
     out, chosen = Path(options.out), given("count", options, corpus=options.corpus)
-    read_options, count_options = read_options_of(chosen, tokenizer), count_options_of(chosen)
+    read_options, count_options = options_in(ReadOptions, chosen), options_in(CountOptions, chosen)
+    if options.rule:
+        if not may_be_cut(tokenizer):
+            message = f"--rule has no effect here: this {tokenizer.kind} tokenizer has no piece rules"
+            raise OptionError(message, hint="drop --rule")
+        read_options = replace(read_options, rules=replace(piece_rules(tokenizer), **dict(options.rule)))
     with one_stage("counting", quiet=options.quiet) as progress:
         if options.weight:
             counts = count(
@@ -89,9 +97,9 @@ def _merge(options: argparse.Namespace) -> int:
     out = Path(options.out)
     require_new(out, force=options.force)
     require_distinct(input_paths(options.counts, [options.tokenizer]), out)
-    count_options = count_options_of(given("merge", options))
+    count_options = options_in(CountOptions, given("merge", options))
     if options.tokenizer:
-        from tokengraft.counts.batches import sum_partials_to_file
+        from tokengraft.distributed import sum_partials_to_file
 
         tokenizer = load(options.tokenizer)
         merged = sum_partials_to_file(options.counts, tokenizer, out, count_options=count_options, force=options.force)

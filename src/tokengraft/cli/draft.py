@@ -3,21 +3,25 @@
 import argparse
 from typing import Any
 
-from tokengraft.cli.display import print_columns, print_note, print_result, print_warnings
-from tokengraft.cli.options import (
+from tokengraft.cli.commands import (
     Commands,
     add_options,
     add_source,
-    count_options_of,
     given,
     input_paths,
-    read_options_of,
+    options_in,
+    print_columns,
+    print_note,
+    print_result,
+    print_warnings,
     say,
 )
+from tokengraft.corpus.options import ReadOptions
 from tokengraft.counts.count import count, counts_of, reading_warnings
 from tokengraft.counts.pretoken_counts import load_weighted
+from tokengraft.counts.threads import CountOptions
 from tokengraft.formats import load
-from tokengraft.options.texts import texts_by_name
+from tokengraft.options.values import texts_by_name
 from tokengraft.output.atomic import require_distinct, require_new
 from tokengraft.pipeline.draft import DraftVocabulary, draft
 
@@ -43,8 +47,8 @@ def _run(options: argparse.Namespace) -> int:
     require_distinct(inputs, options.out)
     tokenizer = load(options.source)
     how: dict[str, Any] = {
-        "read_options": read_options_of(chosen, tokenizer),
-        "count_options": count_options_of(chosen),
+        "read_options": options_in(ReadOptions, chosen),
+        "count_options": options_in(CountOptions, chosen),
     }
     counts = load_weighted(options.counts, options.weight) if options.counts else None
     if options.corpus:

@@ -1,22 +1,26 @@
-"""`tokengraft evaluate`."""
+"""`tokengraft evaluate` and `tokengraft report`."""
 
 import argparse
 import json
+import shlex
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
-from tokengraft.cli.display import print_scores, print_table, print_warnings
-from tokengraft.cli.options import (
+from tokengraft.cli.commands import (
     Commands,
     add_options,
     given,
     input_paths,
-    require_report,
+    print_scores,
+    print_table,
+    print_warnings,
     say,
     text_read_options_of,
-    warn_of_spelling,
 )
+from tokengraft.corpus.files import input_without_credentials
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import require
 from tokengraft.formats import load
@@ -24,11 +28,13 @@ from tokengraft.measure.compare import Comparison, Document, compare
 from tokengraft.measure.evaluate import evaluate
 from tokengraft.measure.scores import Evaluation
 from tokengraft.measure.segments import open_text
-from tokengraft.options.texts import texts_by_name
-from tokengraft.options.values import named
+from tokengraft.options.values import named, texts_by_name
+from tokengraft.output.atomic import require_distinct, require_new
 from tokengraft.progress import one_stage
 from tokengraft.representation import visible
+from tokengraft.tokenizer.inspect import spelling_warning
 from tokengraft.tokenizer.kind import Kind, readable
+from tokengraft.tokenizer.tokenizer import Tokenizer
 
 COLOURS = ("black on cyan", "black on yellow")
 MAX_TOKENS = 2000
@@ -36,7 +42,7 @@ MAX_TOKENS = 2000
 
 
 def add(commands: Commands) -> None:
-    """Adds the command to the parser."""
+    """Adds the commands to the parser."""
     command = commands.add_parser(
         "evaluate",
         description="Measure every tokenizer on every text: bytes per token, fertility, Rényi efficiency, vocabulary "
@@ -44,19 +50,30 @@ def add(commands: Commands) -> None:
     )
     command.add_argument("tokenizers", nargs="+", metavar="TOKENIZER", help="folder, file or hub name, or NAME=SOURCE")
     add_options(command, "evaluate")
-    command.set_defaults(run=_run)
+    command.set_defaults(run=_evaluate)
+    command = commands.add_parser(
+        "report",
+        description="Write one HTML page about two tokenizers, whatever made them: what changed, the effect on every "
+        "text, all tokens, and a reader in which both tokenizers split any text. The page needs no network.",
+    )
+    for name, what in (("base", "tokenizer to compare with"), ("new", "the other tokenizer")):
+        command.add_argument(name, metavar=name.upper(), help=f"{what}: folder, file, or hub name")
+    add_options(command, "report")
+    command.set_defaults(run=_report)
 
 
-def _run(options: argparse.Namespace) -> int:
+def _evaluate(options: argparse.Namespace) -> int:
     tokenizers = dict(named(text) for text in options.tokenizers)
     chosen = given("evaluate", options, *(["two tokenizers"] if len(tokenizers) == 2 else []))
     texts = texts_by_name(options.text, "text")
     require(
         len(tokenizers) == len(options.tokenizers), "two tokenizers have the same name", hint="name them: NAME=SOURCE"
     )
-    require_report(options, input_paths(tokenizers.values(), texts.values()))
+    if options.report:  # refused before any work is done
+        require_new(options.report, force=None)
+        require_distinct(input_paths(tokenizers.values(), texts.values()), options.report)
     loaded = {name: load(source) for name, source in tokenizers.items()}
-    warn_of_spelling(loaded)
+    _warn_of_spelling(loaded)
     read_options = text_read_options_of(chosen)
     opened: dict[str, Any] = dict(texts)
     if options.report or options.examples:  # they show documents, so the text stays in memory
@@ -71,14 +88,12 @@ def _run(options: argparse.Namespace) -> int:
             read_options=read_options,
             progress=progress,
         )
+    base, *others = sorted(loaded, key=lambda name: name != options.base)  # by default, the base is the first
     comparisons: dict[str, Comparison] = {}
     if options.examples:
-        from tokengraft.cli.report import base_and_new
-
         counts = [name for name, text in opened.items() if isinstance(text, PretokenCounts)]
         require(not counts, f"--examples shows documents, and {counts} is counts", hint="pass text")
-        base, new = (loaded[name] for name in base_and_new(options, loaded))
-        comparisons = {name: compare(base, new, text) for name, text in opened.items()}
+        comparisons = {name: compare(loaded[base], loaded[others[0]], text) for name, text in opened.items()}
     if options.json and options.examples:
         examples = {name: _examples_data(comparison) for name, comparison in comparisons.items()}
         print(json.dumps(json.loads(evaluation.to_json()) | {"examples": examples}, ensure_ascii=False))
@@ -92,13 +107,22 @@ def _run(options: argparse.Namespace) -> int:
             say(f"note: {note}", options)
         for name, comparison in comparisons.items():
             print(f"\n{visible(name)}")
-            _print_examples(comparison, new.kind)
+            _print_examples(comparison, loaded[others[0]].kind)
     compared = (warning for comparison in comparisons.values() for warning in comparison.warnings)
     print_warnings([*dict.fromkeys((*evaluation.warnings, *compared))])
     if options.report:
-        from tokengraft.cli.report import report_evaluation
+        from tokengraft.page.report import report  # a page needs most of the package
 
-        report_evaluation(options, loaded, opened, evaluation)
+        report(
+            loaded[base],
+            loaded[others[0]],
+            opened,
+            out=options.report,
+            title=f"{others[0]} compared with {base}",
+            record=_record(options),
+            bits=evaluation if options.bits else None,
+        )
+        say(f"wrote `{options.report}`", options)
     return 0
 
 
@@ -160,3 +184,47 @@ def _examples_data(comparison: Comparison) -> dict[str, object]:
         "lost": [readable_document(document) for document in comparison.lost],
         "savings": [saving._asdict() for saving in comparison.savings],
     }
+
+
+def _report(options: argparse.Namespace) -> int:
+    from tokengraft.page.report import report  # a page needs most of the package
+
+    chosen = given("report", options)
+    texts = texts_by_name(options.text, "text")
+    require_new(options.out, force=options.force)
+    require_distinct(input_paths([options.base, options.new], texts.values()), options.out)
+    base, new = load(options.base), load(options.new)
+    _warn_of_spelling({options.base: base, options.new: new})
+    names = [Path(source).name or source for source in (options.base, options.new)]
+    page = report(
+        base,
+        new,
+        texts,
+        out=options.out,
+        title=options.title or f"{names[1]} compared with {names[0]}",
+        record=_record(options),
+        read_options=text_read_options_of(chosen),
+        force=options.force,
+    )
+    if options.json:
+        print(json.dumps({"out": options.out, "bytes": page.stat().st_size}, ensure_ascii=False))
+    say(f"wrote `{options.out}`", options)
+    return 0
+
+
+def _record(options: argparse.Namespace) -> dict[str, Any]:
+    """What a page shows as asked for: the command as given, without passwords in URLs, and the date."""
+    from tokengraft.page.report import page_date
+
+    return {
+        "command": shlex.join(["tokengraft", *map(input_without_credentials, options.arguments)]),
+        "date": page_date(),
+    }
+
+
+def _warn_of_spelling(tokenizers: Mapping[str, Tokenizer]) -> None:
+    """Prints a warning if a vocabulary cannot spell all text: once for all tokenizers, by name, that lack the same."""
+    warnings = {name: spelling_warning(tokenizer) for name, tokenizer in tokenizers.items()}
+    for warning in dict.fromkeys(filter(None, warnings.values())):
+        names = ", ".join(name for name, other in warnings.items() if other == warning)
+        print_warnings([f"{names}: {warning}"])

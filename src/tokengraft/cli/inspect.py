@@ -8,10 +8,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tokengraft.cli.display import print_table
-from tokengraft.cli.options import Commands, add_options, add_source
+from tokengraft.cli.commands import Commands, add_options, add_source, print_table
 from tokengraft.formats import load
-from tokengraft.tokenizer.inspect import Engine, IdRange, Inspection, inspect
+from tokengraft.tokenizer.inspect import Engine, Inspection, inspect
 from tokengraft.tokenizer.kind import readable, token_bytes
 
 MAX_RUNS = 10
@@ -49,21 +48,25 @@ def _run(options: argparse.Namespace) -> int:
 
 def _described(inspection: Inspection) -> list[tuple[str, str]]:
     """An inspection as rows of (label, text)."""
+    kind, runs = inspection.kind, inspection.id_layout
+    ranges = [f"{run.first:,}–{run.last:,} {run.use}" for run in runs[:MAX_RUNS]]
+    more = [f"and {len(runs) - MAX_RUNS:,} more ranges"] if len(runs) > MAX_RUNS else []
     rows = [
-        (
-            "kind",
-            inspection.kind if inspection.algorithm == "WordPiece" else f"{inspection.kind} {inspection.algorithm}",
-        ),
+        ("kind", kind if inspection.algorithm == "WordPiece" else f"{kind} {inspection.algorithm}"),
         ("pipeline", f"normalizer: {_steps(inspection.normalizer)}; pre-tokenizer: {_steps(inspection.pre_tokenizer)}"),
         ("counted with", ENGINES[inspection.engine]),
-        ("tokens", _token_numbers(inspection)),
+        (
+            "tokens",
+            f"{inspection.tokens:,}: {inspection.learned:,} learned (of them {inspection.atomic:,} atomic), "
+            f"{inspection.added:,} added ({inspection.special:,} special)",
+        ),
         *_flags(inspection),
-        ("ids", _layout(inspection.id_layout)),
+        ("ids", ", ".join(ranges + more)),
         ("embedding rows", f"{inspection.rows:,} (highest id + 1), {inspection.holes:,} of them without a token"),
         ("unreachable", _unreachable(inspection)),
         ("not UTF-8", f"{inspection.not_utf8:,} tokens are not valid UTF-8 by themselves"),
         ("shared bytes", f"{inspection.shared_bytes:,} tokens have the same bytes as another token"),
-        ("longest", _longest(inspection)),
+        ("longest", " ".join(f"{readable(s, kind)} ({len(token_bytes(s, kind))})" for s in inspection.longest)),
         ("other files", ", ".join(inspection.files) or "none"),
     ]
     return rows + list(_warnings(inspection))
@@ -78,29 +81,12 @@ def _flags(inspection: Inspection) -> Iterable[tuple[str, str]]:
         yield "flags", fallback
 
 
-def _token_numbers(inspection: Inspection) -> str:
-    learned = f"{inspection.learned:,} learned (of them {inspection.atomic:,} atomic)"
-    return f"{inspection.tokens:,}: {learned}, {inspection.added:,} added ({inspection.special:,} special)"
-
-
-def _longest(inspection: Inspection) -> str:
-    return " ".join(
-        f"{readable(s, inspection.kind)} ({len(token_bytes(s, inspection.kind))})" for s in inspection.longest
-    )
-
-
 def _on(flag: bool) -> str:
     return "on" if flag else "off"
 
 
 def _steps(names: Iterable[str]) -> str:
     return " → ".join(names) or "none"
-
-
-def _layout(runs: tuple[IdRange, ...]) -> str:
-    shown = [f"{run.first:,}–{run.last:,} {run.use}" for run in runs[:MAX_RUNS]]
-    more = [f"and {len(runs) - MAX_RUNS:,} more ranges"] if len(runs) > MAX_RUNS else []
-    return ", ".join(shown + more)
 
 
 def _unreachable(inspection: Inspection) -> str:

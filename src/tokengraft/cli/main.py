@@ -37,7 +37,9 @@ COMMANDS = {
     "draft": "choose the ids of a smaller head for speculative decoding",
     "convert": "write a tokenizer in another file format",
 }
-"""The commands with their help, in the order of `--help`. Each has a module of its name; `counts` is in `count`."""
+"""The commands with their help, in the order of `--help`."""
+MODULES = {"blend": "train", "counts": "count", "prune": "edit", "extend": "edit", "report": "evaluate"}
+"""Modules of commands. All others have one of their name."""
 _DESCRIPTION = "Extend and prune the tokenizer of a pre-trained language model, and its checkpoint with it."
 START = """\
 Extends and prunes the tokenizer of a language model, and its checkpoint with it
@@ -216,11 +218,14 @@ def build_parser(names: Iterable[str] = tuple(COMMANDS)) -> argparse.ArgumentPar
     parser = Parser(prog="tokengraft", description=_DESCRIPTION)
     parser.add_argument("--version", action="version", version=f"tokengraft {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, action=_Commands)
-    modules = {"count" if name == "counts" else name for name in names}
+    modules = {MODULES.get(name, name) for name in names}
     for name in COMMANDS:
-        if name in modules:
-            import_module(f"tokengraft.cli.{name}").add(commands)
-        elif name not in commands.choices:
+        module = MODULES.get(name, name)
+        if name in commands.choices:  # a module adds all of its commands
+            continue
+        if module in modules:
+            import_module(f"tokengraft.cli.{module}").add(commands)
+        else:
             commands.add_parser(name)
     return parser
 

@@ -1,20 +1,29 @@
-"""`tokengraft train`."""
+"""`tokengraft train` and `tokengraft blend`."""
 
 import argparse
 import json
 import os
-from dataclasses import fields
 from pathlib import Path
 
-from tokengraft.cli.display import print_columns, print_warnings
+from tokengraft.cli.commands import (
+    Commands,
+    add_options,
+    given,
+    options_in,
+    print_columns,
+    print_result,
+    print_warnings,
+    say,
+    text_read_options_of,
+)
 from tokengraft.cli.main import resumable
-from tokengraft.cli.options import Commands, add_options, given, say, text_read_options_of
-from tokengraft.options.texts import kept_texts, texts_by_name
+from tokengraft.options.values import kept_texts, texts_by_name
+from tokengraft.progress import one_stage
 from tokengraft.training.options import TrainOptions
 
 
 def add(commands: Commands) -> None:
-    """Adds the command to the parser."""
+    """Adds the commands to the parser."""
     command = commands.add_parser(
         "train",
         first="--text --keep --held-out --out --passes --max-bytes --learning-rate --blend --trainer",
@@ -24,13 +33,22 @@ def add(commands: Commands) -> None:
     )
     command.add_argument("adapted", type=Path, metavar="ADAPTED", help="folder of the model, from `tokengraft adapt`")
     add_options(command, "train")
-    command.set_defaults(run=_run)
+    command.set_defaults(run=_train)
+    command = commands.add_parser(
+        "blend",
+        description="Write the weighted mean of a model after and before training, file by file, without loading it. "
+        "It gives back most of what other languages lost in training. Rows of new tokens are the trained ones. "
+        "`tokengraft train` does it by itself; this command is for models that were trained elsewhere.",
+    )
+    command.add_argument("trained", type=Path, metavar="TRAINED", help="folder of the model after training, or a LoRA")
+    command.add_argument("adapted", type=Path, metavar="ADAPTED", help="folder of the model before training")
+    add_options(command, "blend")
+    command.set_defaults(run=_blend)
 
 
-def _run(options: argparse.Namespace) -> int:
+def _train(options: argparse.Namespace) -> int:
     chosen = given("train", options)
-    settings = {each.name: chosen[each.name] for each in fields(TrainOptions) if each.name in chosen}
-    settings |= {"trainer": dict(options.trainer or ())}
+    settings = options_in(TrainOptions, chosen | {"trainer": dict(options.trainer or ())})
     work = options.out.with_name(f"{options.out.name}.work")
     from tokengraft.training.train import train
 
@@ -41,7 +59,7 @@ def _run(options: argparse.Namespace) -> int:
             out=options.out,
             keep=kept_texts(options.keep, "keep") or {},
             held_out=texts_by_name(options.held_out or (), "held_out"),
-            options=TrainOptions(**settings),
+            options=settings,
             read_options=text_read_options_of(chosen),
             quiet=options.quiet,
         )
@@ -53,4 +71,27 @@ def _run(options: argparse.Namespace) -> int:
         print_columns(*done.table())
     print_warnings(done.warnings)
     say(f"wrote `{options.out}`; open `{options.out / 'training.html'}`", options)
+    return 0
+
+
+def _blend(options: argparse.Namespace) -> int:
+    from tokengraft.checkpoint.blend import blend
+
+    with one_stage("writing", quiet=options.quiet) as progress:
+        done = blend(
+            options.trained,
+            options.adapted,
+            share=options.share,
+            out=options.out,
+            force=options.force,
+            progress=progress,
+        )
+    rows = [
+        ("blended", f"{1 - done.share:g} × trained + {done.share:g} × before training"),
+        ("tensors", f"{done.tensors:,}{' of the adapter' if done.is_adapter else ''}"),
+        ("new rows", f"{done.new_rows:,}, as trained"),
+    ]
+    print_result(options, done.as_dict(), rows)
+    print_warnings(done.warnings)
+    say(f"wrote `{options.out}`", options)
     return 0

@@ -2,14 +2,12 @@
 
 import argparse
 import json
-from dataclasses import fields
 from pathlib import Path
 
 from tokengraft.checkpoint.result import Transplant
 from tokengraft.checkpoint.table import TransplantOptions
 from tokengraft.checkpoint.transplant import transplant
-from tokengraft.cli.display import print_table
-from tokengraft.cli.options import Commands, add_options, input_paths, say
+from tokengraft.cli.commands import Commands, add_options, input_paths, options_in, print_result, print_table, say
 from tokengraft.errors import require
 from tokengraft.formats import load
 from tokengraft.options.option import given_options
@@ -50,9 +48,11 @@ def _run(options: argparse.Namespace) -> int:
     if options.out is not None:  # also for a dry run, which must fail where the real run would
         require_new(options.out, force=options.force)
         require_distinct(input_paths([options.model, options.tokenizer, options.base]), options.out)
-    if options.dry_run and not _has_weights(options.model):
-        return _show_plan(options)
-    given, names = given_options(options_of("transplant"), options), {field.name for field in fields(TransplantOptions)}
+    if options.dry_run:
+        model, suffixes = options.model, {".safetensors", ".gguf", ".bin", ".pt", ".pth"}  # supported or not
+        if not any(path.suffix in suffixes for path in (model.iterdir() if model.is_dir() else [model])):
+            return _show_plan(options)
+    given = given_options(options_of("transplant"), options)
     with one_stage("writing", quiet=options.quiet or options.dry_run) as progress:
         done = transplant(
             options.model,
@@ -61,7 +61,7 @@ def _run(options: argparse.Namespace) -> int:
             base=options.base,
             as_adapter=options.as_adapter,
             force=options.force,
-            options=TransplantOptions(**{name: given[name] for name in names & {*given}}, progress=progress),
+            options=options_in(TransplantOptions, given | {"progress": progress}),
         )
     if options.json:
         print(json.dumps(done.as_dict()))
@@ -72,21 +72,13 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _has_weights(model: Path) -> bool:
-    """Whether a path has weights, in a format that is supported or not; otherwise it may have a tokenizer."""
-    suffixes = {".safetensors", ".gguf", ".bin", ".pt", ".pth"}
-    return any(path.suffix in suffixes for path in (model.iterdir() if model.is_dir() else [model]))
-
-
 def _show_plan(options: argparse.Namespace) -> int:
     """Prints which rows are kept, moved, added and removed, if MODEL is only a tokenizer."""
     summary = plan(load(options.model), load(options.tokenizer)).summary
-    if options.json:
-        print(json.dumps(summary._asdict()))
-    else:
-        unused = f", {summary.unused:,} of them without a token" if summary.unused else ""
-        rows = [_token_row(summary), ("embedding rows", f"{summary.rows_before:,} → {summary.rows_after:,}{unused}")]
-        print_table(rows)
+    unused = f", {summary.unused:,} of them without a token" if summary.unused else ""
+    rows = [_token_row(summary), ("embedding rows", f"{summary.rows_before:,} → {summary.rows_after:,}{unused}")]
+    print_result(options, summary._asdict(), rows)
+    if not options.json:
         say(f"`{options.model}` has no weights: this is the change of the vocabulary", options)
     return 0
 

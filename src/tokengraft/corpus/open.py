@@ -1,4 +1,4 @@
-"""Paths, globs, URLs and shards: which inputs a corpus has.
+"""Paths, globs, URLs and shards: which inputs a corpus has. `input_documents`: their documents as strings.
 
 `paths_of`: whether a corpus is given as paths or as text in memory. A list of strings may be either. It is never
 guessed: a list that has signs of both is refused.
@@ -7,7 +7,7 @@ guessed: a list that has signs of both is refused.
 import glob
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from heapq import heapify, heapreplace
@@ -22,6 +22,7 @@ from tokengraft.corpus.blocks import (
     parquet_group_blocks,
     split_input,
     standard_input_blocks,
+    too_long,
 )
 from tokengraft.corpus.files import (
     CorpusFile,
@@ -35,7 +36,7 @@ from tokengraft.corpus.files import (
     remote_files,
     suffixes_of,
 )
-from tokengraft.corpus.options import COMPRESSIONS, FORMATS, UNSUPPORTED, Format, ReadOptions, are_only_paths
+from tokengraft.corpus.options import COMPRESSIONS, FORMATS, UNSUPPORTED, Format, ReadOptions, Totals, are_only_paths
 from tokengraft.errors import CorpusError, described
 
 _SUFFIXES = (*FORMATS, *COMPRESSIONS, *UNSUPPORTED)
@@ -188,8 +189,14 @@ def _found_at(name: str, read_options: ReadOptions) -> list[CorpusFile | Input]:
         except CorpusError as error:
             return [_unreadable(name, error, read_options)]
     else:
+        path = Path(name)
         try:
-            paths, is_folder = _paths_at(name), Path(name).is_dir()
+            is_folder, paths = path.is_dir(), [path]
+            if is_folder:
+                below = (file for file in sorted(path.rglob("*")) if not is_hidden(file.as_posix(), path.as_posix()))
+                paths = [file for file in below if file.is_file() and _format(file)[0]]
+            elif not path.exists() and glob.has_magic(name):
+                paths = [Path(match) for match in sorted(glob.glob(name, recursive=True))]  # noqa: PTH207 (absolute too)
         except (OSError, ValueError) as error:  # a name that is too long or has a NUL, perhaps text instead of a path
             raise missing(name, error) from error
         for path in paths:
@@ -213,16 +220,6 @@ def _unreadable(name: str, error: CorpusError, read_options: ReadOptions) -> Inp
 
 def _failing(error: CorpusError, _: Cut) -> Iterator[Block]:
     raise error
-
-
-def _paths_at(name: str) -> list[Path]:
-    path = Path(name)
-    if path.is_dir():
-        below = (file for file in sorted(path.rglob("*")) if not is_hidden(file.as_posix(), path.as_posix()))
-        return [file for file in below if file.is_file() and _format(file)[0]]
-    if path.exists() or not glob.has_magic(name):
-        return [path]
-    return [Path(match) for match in sorted(glob.glob(name, recursive=True))]  # noqa: PTH207 (absolute ones too)
 
 
 def _format(file: CorpusFile | Path) -> tuple[Format | None, str | None]:
@@ -266,3 +263,38 @@ def _entry_inputs(read_options: ReadOptions, entry: CorpusFile | Input) -> list[
         Input(entry.name, size, partial(parquet_group_blocks, entry, part, size, read_options), entry)
         for part, size in zip(parts, sizes, strict=True)
     ]
+
+
+def input_documents(
+    inputs: Iterable[Input], read_options: ReadOptions, *, longest: int | None = None
+) -> Generator[str, None, Totals]:
+    """A generator of the documents of inputs: exactly those that `count` counts. It returns the totals.
+
+    Slower than counting, because every document becomes a Python string. Documents of more than ``longest`` bytes are
+    refused.
+    """
+    totals, cut = Totals(), Cut(lambda _: None, longest)
+    for source in inputs:
+        try:
+            for block in source.blocks(cut):
+                texts, replaced, skipped = block.documents(skip_bad=read_options.skip_bad)
+                short = [text for text in texts if longest is None or _n_bytes(text) <= longest]
+                if len(short) < len(texts) and not read_options.skip_bad:
+                    raise too_long(source.name, max(map(_n_bytes, texts)), cut)
+                totals += Totals(
+                    documents=len(short),
+                    bytes=sum(map(_n_bytes, short)),
+                    characters=sum(map(len, short)),
+                    replaced=replaced,
+                    skipped=skipped + len(texts) - len(short),
+                )
+                yield from short
+        except CorpusError:
+            if not read_options.skip_bad:
+                raise
+            totals += Totals(skipped=1)
+    return totals
+
+
+def _n_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())

@@ -1,5 +1,6 @@
-"""`count`: reads a corpus once and counts its pretokens."""
+"""`count`: reads a corpus once and counts its pretokens. `letters_of`: the scripts that a text is written in."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
@@ -33,7 +34,6 @@ from tokengraft.counts.threads import (
     finished_tables,
     new_counter,
 )
-from tokengraft.counts.units import corpus_inputs
 from tokengraft.errors import OptionError, Progress, option, require_type, wrong_type
 from tokengraft.progress import logger, stage
 from tokengraft.tokenizer.llama_cpp import converter_table
@@ -244,6 +244,7 @@ def counted(job: CountJob, corpus: Corpus, progress: Progress | None) -> Iterato
         else:
             require_engine(corpus, job.count_options)
             from tokengraft.counts.ray import counted_on_ray
+            from tokengraft.counts.units import corpus_inputs
 
             inputs = corpus_inputs(corpus, job.read_options, job.count_options.engine)
             total, counter = stack.enter_context(counted_on_ray(job, inputs, progress))
@@ -296,3 +297,26 @@ def check_text_counts(tokenizer: Tokenizer) -> PretokenCounts:
     A merge that applies in none of them leaves the ids of the text, and so the converter's hash, as they are.
     """
     return count(tokenizer, iter([converter_table().check_text]), count_options=CountOptions(workers=1))
+
+
+RARE = Fraction(1, 100)
+"""A text is not written in a script that has a smaller share of its letters."""
+NO_SCRIPT = frozenset(("Common", "Inherited", "Unknown"))
+"""What Unicode says of characters that are not of one script."""
+
+
+def letters_of(text: PretokenCounts) -> tuple[dict[str, str], Counter[str]]:
+    """The script of every character of a text that has one, and how many letters of each script the text has."""
+    characters = dict(text.table.characters())
+    named = zip(characters, _core.scripts([*characters]), strict=True)
+    script_of = {character: name for character, (name,) in named if name not in NO_SCRIPT}
+    letters = Counter[str]()
+    for character, name in script_of.items():
+        letters[name] += characters[character]
+    return script_of, letters
+
+
+def written_in(letters: Counter[str]) -> set[str]:
+    """The scripts that a text is written in, by the numbers of its letters."""
+    most = {name for name, _ in letters.most_common(1)}
+    return most | {name for name, number in letters.items() if number >= RARE * letters.total()}

@@ -1,9 +1,14 @@
-"""Continued BPE training: `extend`. The method of the paper; the training loop is in the core."""
+"""`extend`: continued training, the method of the paper; and the same for Unigram and WordPiece, which have no merges.
+
+The training loops are in the core.
+"""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import NoneType
 
+from tokengraft import _core
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import (
     CountsError,
@@ -11,24 +16,30 @@ from tokengraft.errors import (
     Progress,
     UnsupportedTokenizerError,
     option,
+    printable,
     require_type,
     whole_number,
 )
-from tokengraft.learn.allowed import (
+from tokengraft.learn.extension import Extension, IncludedWord, LearnedMerge, RefusedPair
+from tokengraft.learn.include import ListedWords, WordList, forms_of, listed_words
+from tokengraft.learn.limits import Limits, Parity, all_texts, languages_of, require_texts, rules_of
+from tokengraft.learn.trainer import (
     CHARACTER_COVERAGE,
+    UNBOUNDED,
+    LearnedMerges,
     Training,
     WordListError,
+    allowed_by,
+    learned_merges,
     may_be_added_by,
     missing_characters,
+    never_made,
     provenance_of,
+    refusal_by,
 )
-from tokengraft.learn.extension import Extension
-from tokengraft.learn.include import ListedWords, WordList, listed_words
-from tokengraft.learn.limits import Limits, Parity, all_texts, languages_of, require_texts
-from tokengraft.learn.trainer import LearnedMerges, learned_merges
-from tokengraft.learn.without_merges import extend_pieces
 from tokengraft.progress import stage
 from tokengraft.tokenizer.edit import add_tokens, require_room
+from tokengraft.tokenizer.kind import CONTINUATION
 from tokengraft.tokenizer.known_tokens import require_ids
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
@@ -108,19 +119,10 @@ def extend(
         base = add_tokens(tokenizer, [*characters, *listed.learned.tokens], listed.learned.pairs)
     for text in texts:
         _require_spelled(base, text)
-    given, reported = len(characters) + len(listed.learned.tokens), 0
-
-    def report(done: int) -> None:
-        nonlocal reported
-        if progress:
-            progress("learning", given + done - reported, n)
-        reported = given + done
-
-    learned = LearnedMerges()
+    given, learned = len(characters) + len(listed.learned.tokens), LearnedMerges()
     if given < n:
-        learned = learned_merges(
-            base, counts, n - given, limits, preserve=preserve, progress=report if progress else None
-        )
+        report = _reporting(progress, n, given)
+        learned = learned_merges(base, counts, n - given, limits, preserve=preserve, progress=report)
     # How often each merge of the list applies in the text.
     uses = Counter[int]()
     for text in languages_of(counts) if listed.learned.merges else ():
@@ -138,6 +140,19 @@ def extend(
         included=listed.words,
         list_merges=len(merges),
     )
+
+
+def _reporting(progress: Progress | None, n: int, given: int = 0) -> Callable[[int], None] | None:
+    """What the core tells how many tokens it has learned, besides those that were ``given``."""
+    reported = 0
+
+    def report(done: int) -> None:
+        nonlocal reported
+        if progress:
+            progress("learning", given + done - reported, n)
+        reported = given + done
+
+    return report if progress else None
 
 
 def _require_size(n: int, listed: ListedWords, characters: Sequence[str]) -> None:
@@ -197,3 +212,95 @@ def require_extendable(tokenizer: Tokenizer, n: int, *, removed: int = 0) -> Non
         )
     require_room(tokenizer, n, removed=removed)
     require_ids(tokenizer, n, removed)
+
+
+def extend_pieces(
+    tokenizer: Tokenizer, training: Training, n: int, words: WordList | None, progress: Progress | None
+) -> Extension:
+    """The extension of a Unigram or WordPiece model."""
+    counts, preserve, limits, character_coverage = training
+    if isinstance(counts, Parity):
+        raise UnsupportedTokenizerError(
+            f"the tokenizer is {tokenizer.algorithm}, and languages are balanced for BPE only",
+            hint=f"count all texts together, or leave out {option('balance', 'parity')}",
+        )
+    if len(tokenizer.pipeline.pieces("a a")) == 1:
+        raise UnsupportedTokenizerError(
+            f"the tokenizer is {tokenizer.algorithm} and its pipeline does not split words: a whole document is one "
+            "pretoken",
+            hint="use a tokenizer whose `pre_tokenizer` splits words, such as Metaspace with `split`; or only prune it",
+        )
+    included = listed_forms(tokenizer, words, limits) if words else ()
+    strings = list(dict.fromkeys(word.token for word in included if word.token and word.token not in tokenizer.ids))
+    may_be_added = may_be_added_by(limits, preserve)
+    missing = missing_characters(tokenizer, counts, character_coverage)
+    characters = [form for form in missing if may_be_added(form.removeprefix(CONTINUATION)) and form not in strings]
+    given = [*characters, *strings]
+    if strings and len(given) > n:
+        raise WordListError(
+            f"the word list and missing characters need {len(given):,} new tokens, {n:,} were asked for",
+            hint=f"pass {option('add', len(given))} or more, or a shorter list",
+            needed=len(given),
+        )
+    rules = rules_of(tokenizer, counts)
+    found, learned, refused = _core.extend_pieces(
+        tokenizer.core_model,
+        counts.table,
+        n,
+        given=given,
+        min_count=limits.min_count,
+        max_token_bytes=limits.max_token_bytes or UNBOUNDED,
+        forbidden=[*never_made(tokenizer)],
+        rules=replace(rules, allow_whitespace_only_pieces=False) if rules else None,
+        allow=allowed_by(tokenizer, limits),
+        scripts=list(limits.script_names) if limits.scripts else None,
+        preserved=preserve.table if preserve else None,
+        progress=_reporting(progress, n),
+    )
+    scores = {token: score for token, score in zip(given, found, strict=False) if score is not None}
+    listed = list[LearnedMerge]()
+    for string in (string for string in strings if string in scores):
+        # A word has no merge: it is recorded as the token of the tokenizer that it begins with, and the rest.
+        first = tokenizer.strings[tokenizer.core_model.encode(string)[0]]
+        left = first if string.startswith(first) else string[:1]
+        listed.append(LearnedMerge(left, string[len(left) :], 0, True))
+    lost = "its token would change text that must not change, or would be unreachable"
+    included = tuple(
+        word
+        if word.token is None or word.token in scores or word.token in tokenizer.ids
+        else IncludedWord(word.word, None, lost)
+        for word in included
+    )
+    extension = Extension(
+        merges=(*listed, *(LearnedMerge(left, right, count, True) for left, right, count, _ in learned)),
+        asked=n,
+        min_count=limits.min_count,
+        base_hash=tokenizer.content_hash,
+        provenance=provenance_of(tokenizer, counts, preserve),
+        characters=tuple(character for character in characters if character in scores),
+        scores=(*scores.values(), *(score for *_, score in learned)) if tokenizer.scores else (),
+        refused=tuple(RefusedPair(*pair[:3], place=len(listed) + pair[3]) for pair in refused),
+        included=included,
+        list_merges=len(listed),
+    )
+    if not listed:
+        return extension
+    # Tokens that are learned later may take their places: the first ones alone are those of a shorter training.
+    extended = extension[: extension.n_listed].apply(tokenizer)
+    made = dict(counts.table.tokens(extended.core_model, by_merges=False, uses=False))
+    counted = [merge._replace(frequency=made.get(extended.ids[merge.left + merge.right], 0)) for merge in listed]
+    return replace(extension, merges=(*counted, *extension.merges[len(listed) :]))
+
+
+def listed_forms(tokenizer: Tokenizer, words: WordList, limits: Limits) -> tuple[IncludedWord, ...]:
+    """The forms of the words of a list; those that cannot become tokens with the reason."""
+    refusal, forbidden, found = refusal_by(tokenizer, limits), frozenset(never_made(tokenizer)), list[IncludedWord]()
+    for word in words.words:
+        for form in forms_of(tokenizer, word, exact=words.exact):
+            reason = form.reason
+            if form.string is not None and form.string in forbidden:
+                reason = "it is spelled like an added token or a byte"
+            elif form.string is not None and form.string not in tokenizer.ids:
+                reason = refusal(form.string)
+            found.append(IncludedWord(word, None if reason else form.string, printable(reason) if reason else None))
+    return tuple(dict.fromkeys(found))

@@ -16,8 +16,8 @@ from typing import Literal, NamedTuple, get_args
 
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import CountsError, OptionError, UnsupportedTokenizerError, option, require_type, whole_number
-from tokengraft.learn.allowed import missing_characters
 from tokengraft.learn.continued import extend
+from tokengraft.learn.trainer import missing_characters
 from tokengraft.progress import stage
 from tokengraft.tokenizer.edit import add_tokens, free_ids, remove_tokens, unreachable_ranks
 from tokengraft.tokenizer.kind import SPACE, token_bytes

@@ -9,14 +9,14 @@ from functools import partial
 
 import numpy as np
 
+from tokengraft.counts.count import RARE, letters_of, written_in
 from tokengraft.counts.pretoken_counts import PretokenCounts, chosen_rows
-from tokengraft.counts.scripts import RARE, letters_of, written_in
 from tokengraft.errors import OptionError, option, require_type
-from tokengraft.learn.allowed import CHARACTER_COVERAGE, WordListError
 from tokengraft.learn.continued import extend
 from tokengraft.learn.extension import Extension
 from tokengraft.learn.include import WordList
 from tokengraft.learn.limits import Limits, Parity, languages_of
+from tokengraft.learn.trainer import CHARACTER_COVERAGE, WordListError
 from tokengraft.representation import FrozenDict, shown
 from tokengraft.tokenizer.tokenizer import Tokenizer
 

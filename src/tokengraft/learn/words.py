@@ -9,14 +9,12 @@ from typing import NamedTuple
 from tokengraft.counts.count import count
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import OptionError, positive, printable, require_type, whole_number
-from tokengraft.learn.allowed import Training, provenance_of
-from tokengraft.learn.continued import require_extendable
+from tokengraft.learn.continued import extend_pieces, listed_forms, require_extendable
 from tokengraft.learn.extension import Extension, IncludedWord
-from tokengraft.learn.forms import SPLIT, forms_of
-from tokengraft.learn.include import WordList, listed_words
+from tokengraft.learn.include import SPLIT, WordList, forms_of, listed_words
 from tokengraft.learn.limits import Limits
 from tokengraft.learn.special import SpecialToken, add_special, refusals
-from tokengraft.learn.without_merges import extend_pieces, listed_forms
+from tokengraft.learn.trainer import Training, provenance_of
 from tokengraft.progress import logger
 from tokengraft.tokenizer.tokenizer import Tokenizer
 

@@ -8,9 +8,8 @@ from types import NoneType
 from typing import TYPE_CHECKING
 
 from tokengraft import _core
-from tokengraft.corpus.open import Corpus, open_corpus
+from tokengraft.corpus.open import Corpus, input_documents, open_corpus
 from tokengraft.corpus.options import ReadOptions, Totals
-from tokengraft.corpus.read import input_documents
 from tokengraft.counts.count import count, reading_warnings
 from tokengraft.counts.fingerprint import Fingerprint, cutter, may_be_cut, piece_rules
 from tokengraft.counts.pretoken_counts import PretokenCounts, split_counts

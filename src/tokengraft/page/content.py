@@ -11,10 +11,10 @@ from typing import Any, Literal, NamedTuple
 from tokengraft.checkpoint.result import Transplant
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.learn.extension import Extension
-from tokengraft.measure.prune_curve import PrunePoint
 from tokengraft.measure.scores import Evaluation
 from tokengraft.measure.segments import Segmenter, Text, TokenTotals, batches, token_totals
 from tokengraft.page.pack import varints
+from tokengraft.pruning.cost import PrunePoint
 from tokengraft.tokenizer.kind import token_bytes
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.verify.finding import Check

@@ -23,7 +23,6 @@ from tokengraft.checkpoint.table import model_rows
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import OptionError, option, require
 from tokengraft.formats.sources import load
-from tokengraft.measure.plot import line_plot
 from tokengraft.output.atomic import require_distinct, require_new, write_folder
 from tokengraft.output.json_file import parse_json
 from tokengraft.pruning.draft_vocabulary import (
@@ -35,7 +34,7 @@ from tokengraft.pruning.draft_vocabulary import (
     draft_order,
     lacking_warning,
 )
-from tokengraft.representation import shown
+from tokengraft.representation import line_plot, shown
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 

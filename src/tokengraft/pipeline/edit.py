@@ -3,8 +3,6 @@
 A tokenizer is written and loaded back with other libraries. `extension_curve` measures sizes and writes nothing.
 """
 
-import os
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,15 +12,15 @@ from tokengraft import _core
 from tokengraft.counts.count import reading_warnings
 from tokengraft.formats import save
 from tokengraft.learn.naive import extend_naively
+from tokengraft.measure.compare import REMOVED, sample_warnings
 from tokengraft.measure.evaluate import evaluate
-from tokengraft.measure.sample_texts import REMOVED, sample_warnings
 from tokengraft.measure.scores import Evaluation
 from tokengraft.measure.sizes import Curve, Sizes, curve_of_extension, default_sizes
 from tokengraft.pipeline.prepare import Prepared, prepare
 from tokengraft.pipeline.request import Request
 from tokengraft.pipeline.result import Vocabulary
 from tokengraft.pipeline.texts import Texts, texts_of_edit
-from tokengraft.pipeline.vocabulary import largest_extension, new_vocabulary
+from tokengraft.pipeline.vocabulary import learned, new_vocabulary
 from tokengraft.tokenizer.known_tokens import end_warnings
 from tokengraft.verify.against_base import preserved
 from tokengraft.verify.check import check, save_verified
@@ -62,7 +60,7 @@ def extension_curve(request: Request) -> tuple[Vocabulary, Curve]:
     """The largest extension that was asked for, and the gain on held-out text by number of new tokens."""
     job = prepare(request)
     texts = texts_of_edit(job)
-    extension, trained = largest_extension(job, texts), job.options.size.training_text
+    extension, trained = learned(job, texts, job.base, job.sizes.learn), job.options.size.training_text
     sizes = default_sizes(job.sizes.learn)
     every_size = Sizes(job.base, extension)
     occurrences = every_size.support(texts.support, trained)
@@ -105,7 +103,7 @@ def _write_report(job: Prepared, texts: Texts, made: Vocabulary) -> None:
     if job.edit.report is None:
         return
     from tokengraft.page.content import Content, ReportText  # a page needs most of the package
-    from tokengraft.page.report import write_page
+    from tokengraft.page.report import page_date, write_page
 
     held_out = texts.held_out_counts(job.base) if job.step == "prune" else {}
     counts = {f"{name} (held out)": part for name, part in held_out.items()} | dict(texts.targets)
@@ -119,9 +117,7 @@ def _write_report(job: Prepared, texts: Texts, made: Vocabulary) -> None:
         {"role": role[name], "name": name, "bytes": part.totals.bytes, "documents": part.totals.documents}
         for name, part in counts.items()
     ]
-    seconds = os.environ.get("SOURCE_DATE_EPOCH", "")
-    moment = time.gmtime(int(seconds) if seconds.isdecimal() else time.time())
-    record = {"command": job.command, "date": time.strftime("%Y-%m-%d", moment)}
+    record = {"command": job.command, "date": page_date()}
     content = Content(
         title=f"{job.out.name} compared with {Path(job.source).name}",
         base=job.base,

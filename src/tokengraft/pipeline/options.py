@@ -17,7 +17,7 @@ from tokengraft.learn.include import WordList
 from tokengraft.learn.limits import Limits
 from tokengraft.learn.special import SpecialToken
 from tokengraft.measure.choose_size import MAX_ADD, SizeOptions
-from tokengraft.pruning.coverage import require_coverage
+from tokengraft.pruning.order import require_coverage
 from tokengraft.pruning.removable import Protection
 from tokengraft.representation import frozen_strings, require_fields, set_fields, shown
 

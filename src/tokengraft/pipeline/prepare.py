@@ -1,45 +1,92 @@
-"""`prepare`: every check of a request that is possible before any text is read."""
+"""`prepare`: every check of a request that is possible before any text is read.
 
-import os
+`with_given`: a tokenizer with the special tokens of a request. BPE starts from it, so that pruning, learning and all
+checks compare with a tokenizer that has them. The vocabularies of Unigram and WordPiece are lists, and special tokens
+follow them: there, they are added at the end.
+"""
+
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, fields, replace
 from itertools import islice, takewhile
 from pathlib import Path
-from typing import get_args
+from typing import NamedTuple
 
 from tokengraft.checkpoint.folder import SINGLE, has_weights, open_checkpoint
 from tokengraft.checkpoint.ids import config_tokens, model_configs, used_ids
 from tokengraft.checkpoint.layout import changes_fixed_ids, fixed_from
-from tokengraft.checkpoint.model_files import ADAPT_FILES, CARD, written_before
 from tokengraft.checkpoint.rows import DEFAULT
 from tokengraft.checkpoint.table import TransplantOptions, padded_rows
 from tokengraft.checkpoint.tensors import ITEM_BYTES
-from tokengraft.corpus.files import local_name
-from tokengraft.corpus.open import local_files, open_corpus, paths_of
+from tokengraft.corpus.open import local_files
 from tokengraft.counts.count import require_engine
-from tokengraft.counts.pretoken_counts import as_weight
-from tokengraft.errors import CheckpointError, CorpusError, OptionError, OutputError, option, require
-from tokengraft.formats.sources import is_tokenizer_file, load
+from tokengraft.errors import CheckpointError, OutputError, option, require
+from tokengraft.formats.sources import load
 from tokengraft.learn.continued import require_extendable
-from tokengraft.learn.limits import reference_of, require_max_share
-from tokengraft.learn.special import add_special
-from tokengraft.options.option import require_effect
-from tokengraft.options.table import options_of
-from tokengraft.output.atomic import require_distinct, require_new
-from tokengraft.pipeline.edit_options import require_edit, shared_texts
-from tokengraft.pipeline.given import Given, with_given
-from tokengraft.pipeline.options import KEEP, Balance, is_listed, shares
-from tokengraft.pipeline.request import Request, read_once
-from tokengraft.pruning.removable import Protection, removable_tokens
+from tokengraft.learn.include import WordList
+from tokengraft.learn.special import SpecialToken, add_special
+from tokengraft.learn.words import SplitWords, split_words
+from tokengraft.pipeline.options import is_listed
+from tokengraft.pipeline.request import Request
+from tokengraft.pipeline.require import require_options, require_output, require_targets, require_text
+from tokengraft.pruning.removable import Protection, chat_templates, removable_tokens, template_texts
 from tokengraft.tokenizer.edit import free_ids
 from tokengraft.tokenizer.inspect import spelling_warning
 from tokengraft.tokenizer.llama_cpp import check_tokens, converter_check, require_known
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.verify.finding import choices_for
 
-_NAME = re.compile(r"\w[\w.-]{0,99}")
+_MARKER = re.compile(r"<\|[^|<>\s]{1,60}\|>")
+"""What is written like a special token. Templates also have other names in `<...>`, which are plain text."""
+_SHOWN = 3
+
+
+class Given(NamedTuple):
+    """A tokenizer with its special tokens."""
+
+    tokenizer: Tokenizer
+    words: WordList | None = None
+    """The words that become tokens by merges."""
+    warnings: tuple[str, ...] = ()
+
+
+def with_given(job: Request, base: Tokenizer, keep: Collection[str]) -> Given:
+    """The tokenizer with the special tokens of a request, and with words that only added tokens can be.
+
+    ``keep`` are the tokens that the configs of the model name.
+    """
+    options = job.options
+    tokens, words, warnings = [*map(SpecialToken.of, options.special)], options.include, list[str]()
+    if options.include_added and words is not None:
+        found = split_words(base, words)
+        tokens, words, warnings = [*tokens, *found.tokens], found.others, [*_split_warnings(found)]
+    new = add_special(base, tokens, like=options.like, eos=options.eos, pad=options.pad, keep=keep)
+    if job.step == "extend" and any(token.description for token in tokens):
+        warnings.append(
+            "descriptions of special tokens decide rows of a model, and only a tokenizer is written: pass them to "
+            "`tokengraft adapt --special`; `tokengraft transplant` starts from the parts of the texts"
+        )
+    return Given(new, words, (*warnings, *unknown_markers(new)))
+
+
+def _split_warnings(found: SplitWords) -> Iterator[str]:
+    """What added tokens for words change, and which words cannot be one."""
+    if found.tokens:
+        shown = ", ".join(f"`{token.content}`" for token in found.tokens[:_SHOWN])
+        yield (
+            f"{len(found.tokens):,} words are added tokens, such as {shown}: they are found only as they are spelled, "
+            "a space before them is a token of its own, and llama.cpp finds them inside words too"
+        )
+    yield from (f"{word.word!r} is no token: {word.reason}" for word in found.left_out)
+
+
+def unknown_markers(tokenizer: Tokenizer) -> Iterator[str]:
+    """A warning if chat templates write markers such as ``<|im_start|>`` that are no tokens."""
+    texts = (text for template in chat_templates(tokenizer) for text in template_texts(template))
+    found = dict.fromkeys(marker for text in texts for marker in _MARKER.findall(text))
+    if unknown := [f"`{marker}`" for marker in found if marker not in tokenizer.ids]:
+        yield f"the chat template writes {', '.join(unknown[:_SHOWN])}: no token{'s' * (len(unknown) > 1)} of that text"
 
 
 @dataclass(frozen=True)
@@ -80,12 +127,12 @@ def prepare(job: Request) -> Prepared:
     """The request, after refusing everything that would fail later. Reads file names, headers, configs, but no text."""
     adapts = job.step == "adapt"
     if adapts:
-        _require_targets(job)
+        require_targets(job)
     else:
-        _require_output(job, weighted=False)
+        require_output(job, weighted=False)
     choices_for(job.options.stacks)
     original = load(job.source)
-    _require_options(job, original, weighted=adapts and has_weights(job.source))
+    require_options(job, original, weighted=adapts and has_weights(job.source))
     used, options = config_tokens(original, job.source), job.options
     given = with_given(job, original, used) if is_listed(options) else Given(original, options.include)
     base = given.tokenizer
@@ -94,10 +141,10 @@ def prepare(job: Request) -> Prepared:
         base = add_special(original, (), eos=eos, pad=pad)
     weights = _weights(job, original, given.tokenizer) if adapts else None
     if adapts:
-        _require_output(job, weighted=weights is not None)
+        require_output(job, weighted=weights is not None)
     for corpus in job.corpora.values():
         require_engine(corpus, job.options.count_options)
-    text_bytes = _require_text(job)
+    text_bytes = require_text(job)
     asked = job.options.keep_llama_cpp_hash
     if asked:
         require_known(base)
@@ -126,132 +173,6 @@ def prepare(job: Request) -> Prepared:
         keep_hash=keep_hash,
         warnings=(*given.warnings, *_warnings(job, base, weights)),
     )
-
-
-def _require_targets(job: Request) -> None:
-    if job.sizes.listed:
-        kept = f"{option('target')} or {option('keep')}" if job.targets or job.kept else ""
-        message = f"{kept} has no effect: no number of tokens to learn was given, only listed tokens"
-        require(not kept, message, f"pass {option('add', 'N')} too, or drop {kept}")
-    else:
-        require(bool(job.targets), "no target was given; at least one is needed", f"pass {option('target')} FILES")
-    require(
-        KEEP not in job.targets,
-        f"a target is called {KEEP!r}, which is reserved for the text to keep",
-        f"use another name: {option('target')} NAME=FILES",
-    )
-    for name in (*job.targets, *job.kept, *job.tests):
-        require(
-            isinstance(name, str) and bool(_NAME.fullmatch(name)),
-            f"{name!r} is not a valid name for a text: it becomes part of a file name",
-            f"use letters, digits, - _ and . only, as in {option('target')} et=FILES",
-        )
-    for name in job.kept:
-        message = f"a target and a text to keep are called {name!r}"
-        require(name not in job.targets, message, "give each a different name: NAME=FILES")
-    if job.targets:
-        shares({name: target.weight for name, target in job.targets.items()})
-
-
-def _require_options(job: Request, base: Tokenizer, *, weighted: bool) -> None:
-    """Refuses options that would have no effect, and texts and sizes that do not go together."""
-    options, edit = job.options, job.edit
-    facts = {
-        "weights": weighted,
-        "a random initialiser": any(one == "random" or callable(one) for one in (options.init, options.output_init)),
-        "a tokenizer that is not byte-level": base.kind != "byte-level",
-        "BPE": base.algorithm == "BPE",
-    }
-    known = options_of("recipe" if job.step == "adapt" else job.step)
-    require_effect(known, job.given, [name for name, holds in facts.items() if holds])
-    sizes = job.sizes
-    require(
-        not options.keep_llama_cpp_hash or edit.ids == "keep" or (sizes.learn >= sizes.prune and not sizes.covering),
-        f"{option('keep_llama_cpp_hash')} needs ids that do not move, and they are renumbered if more tokens are "
-        "pruned than learned",
-        f"pass {option('swap', 'N')}, or drop {option('keep_llama_cpp_hash')}",
-    )
-    require(options.balance in get_args(Balance), f"there is no balance {options.balance!r}", "pass weights or parity")
-    if options.balance == "parity":
-        message = f"{option('balance', 'parity')} needs several texts, and {len(job.targets)} was given"
-        require(len(job.targets) > 1, message, "pass NAME=FILES for each")
-        for name, target in job.targets.items():
-            require(
-                as_weight(target.weight) == 1,
-                f"the target {name!r} has a weight, which has no effect with {option('balance', 'parity')}",
-                f"leave out the weight, or pass {option('balance', 'weights')}",
-            )
-        require_max_share(1.0 if options.max_share is None else options.max_share, len(job.targets))
-        if options.parity_text is not None:
-            reference_of(job.targets, options.parity_text)
-    if job.step != "adapt":
-        require_edit(job, base)
-
-
-def replaceable(out: Path, *, weighted: bool) -> Callable[[Path], bool]:
-    """A test whether a file in an existing output may be replaced: only files that an earlier run wrote."""
-    if weighted:
-        return written_before(out)
-    return lambda path: is_tokenizer_file(path) or path.as_posix() in (*ADAPT_FILES, CARD)
-
-
-def _require_output(job: Request, *, weighted: bool) -> None:
-    """Refuses outputs that exist, or that are inputs."""
-    force, edit = job.options.force, job.edit
-    if edit.curve:
-        return
-    if not job.out.name and job.step != "adapt":
-        raise OptionError("no output was given", hint=f"pass {option('out', 'PATH')}, or {option('curve')}")
-    if not job.out.resolve().name:
-        raise OutputError(f"`{job.out}` is the root folder", hint=f"name a new folder: {option('out')} adapted")
-    others = [edit.extension, None if edit.reads_order else edit.order, edit.report]
-    require_new(job.out, force=force, replaceable=replaceable(job.out, weighted=weighted))
-    for other in filter(None, others):
-        require_new(other, force=force)
-    require_distinct([*_input_paths(job)], job.out, *others)
-
-
-def _input_paths(job: Request) -> Iterator[Path]:
-    lists = [job.given.get(name) for name in ("protect", "deny", "include")]
-    lists += [Path(one) for one in job.given.get("special", ()) if os.path.isfile(one)]  # noqa: PTH113
-    order = job.edit.order if job.edit.reads_order else None
-    given = [job.source, order, *(path for path in lists if isinstance(path, Path))]
-    yield from (Path(path) for path in given if path is not None and Path(path).exists())
-    for corpus in (*job.corpora.values(), *job.other_texts.values()):
-        items = paths_of(corpus)
-        if items is not None:
-            sources = open_corpus(corpus, job.options.read_options)  # refuses names that are too long for the system
-            # Folders too: a later run would read what this one wrote into them.
-            names = dict.fromkeys([*(os.fspath(item) for item in items), *(source.name for source in sources)])
-            paths = (local_name(name) for name in names)
-            yield from (Path(path) for path in paths if os.path.isdir(path) or os.path.isfile(path))  # noqa: PTH112, PTH113
-
-
-def _require_text(job: Request) -> int:
-    """The size of all corpora on disk, after refusing files that are missing, not readable, or a pipe given twice."""
-    total, limit, options = 0, job.options.count_options.max_bytes, job.options.read_options
-    once = set[str | int]()
-    for name, corpus in (job.corpora | job.other_texts).items():
-        inputs = open_corpus(corpus, options)
-        if not inputs:
-            raise CorpusError(
-                f"the corpus `{name}` has no files in this shard", hint=f"pass another {option('shard')}, or none"
-            )
-        for path in dict.fromkeys(source.name for source in inputs):
-            if not options.skip_bad and os.path.isfile(path) and not os.access(path, os.R_OK):  # noqa: PTH113
-                raise CorpusError(
-                    f"no permission to read `{path}`", hint=f"change its permissions, or pass {option('skip_bad')}"
-                )
-        for again in read_once(corpus, options):
-            if again in once:  # the second text would be empty
-                raise CorpusError(
-                    f"{again if isinstance(again, str) else 'an iterator'} is given twice, but can be read only once",
-                    hint="write the text to a file, and pass the file twice",
-                )
-            once.add(again)
-        size = sum(source.size for source in inputs)
-        total += min(size, limit) if limit else size
-    return total
 
 
 def _weights(job: Request, original: Tokenizer, base: Tokenizer) -> Weights | None:
@@ -339,8 +260,14 @@ def _require_space(out: Path, weights: Weights) -> None:
 def _warnings(job: Request, base: Tokenizer, weights: Weights | None) -> Iterator[str]:
     if warning := spelling_warning(base, is_base=True):
         yield warning
-    if job.step != "adapt":
-        yield from shared_texts(job)
+    adapts, read_options = job.step == "adapt", job.options.read_options
+    read_options = replace(read_options, shard=None) if adapts else read_options
+    counted = {path for corpus in job.corpora.values() for path in local_files(corpus, read_options)}
+    if not adapts:
+        held_out = {path for text in job.edit.held_out.values() for path in local_files(text, read_options)}
+        if shared := sorted(counted & held_out):
+            others = f" and {len(shared) - 1:,} more files are" if shared[1:] else " is"
+            yield f"`{shared[0]}`{others} in --corpus and in --held-out: the result looks better than on other text"
         return
     rows = weights.rows_after if weights else 0
     if rows in choices_for(job.options.stacks).avoided_rows and weights and weights.rows != rows:
@@ -348,8 +275,6 @@ def _warnings(job: Request, base: Tokenizer, weights: Weights | None) -> Iterato
             f"the model will have {rows:,} rows, which llama.cpp's converter takes for another model; choose another "
             "number of tokens"
         )
-    read_options = replace(job.options.read_options, shard=None)
-    counted = {path for corpus in job.corpora.values() for path in local_files(corpus, read_options)}
     for name, text in job.tests.items():
         if shared := sorted(counted & local_files(text, read_options)):
             yield f"the test text {name} has `{shared[0]}`, which is counted: its figures say nothing about other text"

@@ -1,13 +1,16 @@
 """`Request`: what was asked, by a command, a function or a recipe.
 
-`request_from`: the request that options of the table describe, as a command line or a recipe gives them.
+`request_from`: the request that options of the table describe, as a command line or a recipe gives them. `read_recipe`:
+the options in a file, written by hand or as the record of an adapted model.
 """
 
+import json
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
 from functools import cached_property, reduce
 from pathlib import Path
 from types import NoneType
@@ -17,14 +20,16 @@ from tokengraft.corpus.open import STDIN, Corpus, open_corpus
 from tokengraft.corpus.options import ReadOptions
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.counts.threads import CountOptions
+from tokengraft.errors import OptionError, positive, require, require_type
 from tokengraft.errors import option as spelled
-from tokengraft.errors import positive, require, require_type
 from tokengraft.learn.include import WordList
 from tokengraft.learn.limits import Limits
 from tokengraft.measure.choose_size import SizeOptions
-from tokengraft.options.option import Given
+from tokengraft.options.option import Given, Option
 from tokengraft.options.table import options_of
-from tokengraft.options.texts import (
+from tokengraft.options.values import (
+    ALL,
+    AUTO,
     kept_texts,
     lines_of,
     named_texts,
@@ -33,7 +38,6 @@ from tokengraft.options.texts import (
     texts_by_name,
     weighted_texts,
 )
-from tokengraft.options.values import ALL, AUTO
 from tokengraft.pipeline.options import KEEP, AdaptOptions, Role, Size, Sizes, Source, Target, is_listed
 from tokengraft.progress import logger, stages
 from tokengraft.pruning.removable import Protection
@@ -106,7 +110,12 @@ class Request:
     def corpora(self) -> dict[str, Corpus]:
         """Every text by name, targets first. Lists of paths are sorted, so that their order changes no result."""
         texts = {name: target.corpus for name, target in self.targets.items()}
-        return {name: _sorted(corpus) for name, corpus in (texts | dict(self.kept)).items()}
+        for name, corpus in (texts | dict(self.kept)).items():
+            if isinstance(corpus, list | tuple) and all(isinstance(one, str | os.PathLike) for one in corpus):
+                texts[name] = sorted(corpus, key=os.fspath)
+            else:
+                texts[name] = corpus
+        return texts
 
     @property
     def other_texts(self) -> dict[str, Corpus]:
@@ -145,18 +154,16 @@ def shown_name(text: str, role: Role) -> str:
 
 def given_of(options: AdaptOptions) -> dict[str, Any]:
     """The options that differ from their defaults, by their names in the table."""
-    default, given = AdaptOptions(), dict[str, Any]()
+    both: tuple[Any, Any] = options, AdaptOptions()
+    given = dict[str, Any]()
     for option in options_of("recipe"):
         if not option.field:
             continue
-        value, usual = (reduce(_field, option.field.split("."), one) for one in (options, default))
+        names = option.field.split(".")
+        value, usual = (reduce(lambda v, name: getattr(v, name, None), names, one) for one in both)
         if value is not usual and (option.name == "preserve" or value != usual):  # a column cannot be compared
             given[option.name] = True if option.name.startswith("no_") else value
     return given
-
-
-def _field(value: Any, name: str) -> Any:
-    return getattr(value, name, None)
 
 
 INLINE = ("deny", "protect", "include", "special")
@@ -255,12 +262,6 @@ def new_request(
     )
 
 
-def _sorted(corpus: Corpus) -> Corpus:
-    if isinstance(corpus, list | tuple) and all(isinstance(item, str | os.PathLike) for item in corpus):
-        return sorted(corpus, key=os.fspath)
-    return corpus
-
-
 def read_once(corpus: Corpus, read_options: ReadOptions) -> list[str | int]:
     """The inputs of a corpus that can be read only once: names of pipes, or the identity of an iterator."""
     if isinstance(corpus, Iterator):
@@ -287,3 +288,68 @@ def shown_steps(request: Request) -> Iterator[Request]:
             shown.start(step, "tokens" if step.startswith("learning") else "bytes")
 
         yield replace(request, options=replace(options, on_step=start, progress=shown.update))
+
+
+OF_A_RUN = frozenset(("out", "force", "json", "quiet", "dry_run", "recipe", "workers", "memory", "engine", "address"))
+"""Options that do not change the result."""
+_HINT = "pass a TOML or JSON file with the options of `tokengraft adapt`, or the tokengraft.json of an adapted model"
+
+
+def read_recipe(path: str | os.PathLike[str]) -> tuple[dict[str, Any], str | None]:
+    """The options in a TOML or JSON file, or in the record of an adapted model, by their names.
+
+    The command line comes with them if a record has it.
+    """
+    import tomllib
+
+    name, command = os.fspath(path), None
+    try:
+        raw = Path(path).read_bytes()
+        content = json.loads(raw) if name.endswith(".json") else tomllib.loads(raw.decode())
+    except OSError as error:
+        raise OptionError(f"cannot read the recipe `{name}`: {error.strerror or error}", hint=_HINT) from error
+    except (ValueError, RecursionError) as error:  # not JSON, TOML or UTF-8; or a NUL in the path
+        kind = "JSON" if name.endswith(".json") else "TOML"
+        raise OptionError(f"the recipe `{name}` is not valid {kind}: {error}", hint=_HINT) from error
+    if isinstance(content, dict) and isinstance(request := content.get("request"), dict):
+        if request.get("step") != "adapt":
+            raise OptionError(f"`{name}` records the step {request.get('step')!r}, not an adaptation", hint=_HINT)
+        if only := request.get("only_in_python"):
+            raise OptionError(
+                f"`{name}` records options that only Python has: {', '.join(map(str, only))}",
+                hint="call tg.adapt with them again",
+            )
+        content, command = request.get("options"), request.get("command")
+    if not isinstance(content, dict):
+        raise OptionError(f"`{name}` has no options of `tokengraft adapt`", hint=_HINT)
+    known = {"model", *(option.name for option in options_of("recipe"))} - (OF_A_RUN - {"engine", "memory", "workers"})
+    if unknown := next((key for key in content if key not in known), None):
+        close = get_close_matches(unknown, known, n=1)
+        meant = f"write {close[0]}" if close else f"remove it; options: {', '.join(sorted(known))}"
+        why = "belongs on the command line" if unknown in OF_A_RUN else "is not an option of a recipe"
+        raise OptionError(f"`{unknown}` in `{name}` {why}", hint=meant)
+    return content, command if isinstance(command, str) else None
+
+
+def recipe_words(option: Option, value: Any) -> list[str]:
+    """The words of the command line for the value that a recipe has. Tables of texts are NAME=FILES."""
+    action = option.kind.action
+    texts = value if isinstance(value, Mapping) else {option.name: value}
+    if name := next((name for name, files in texts.items() if files is None), None):
+        raise OptionError(
+            f"the text `{name}` was an object in memory, which a recipe cannot have", hint="call tg.adapt with it again"
+        )
+    if action == "flag":
+        return [option.flag] if value else []
+    if isinstance(value, Mapping):
+        groups = [[f"{name}={files[0]}", *files[1:]] for name, files in ((k, _listed(v)) for k, v in value.items())]
+        value = groups if action == "groups" else [word for group in groups for word in group]
+    elif action == "groups":
+        value = [_listed(group) for group in value] if isinstance(value, list) else [[value]]
+    elif action in ("append", "extend"):
+        value = _listed(value)
+    return [*option.words(value)]
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]

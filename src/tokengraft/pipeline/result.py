@@ -1,22 +1,36 @@
-"""`Adaptation`: the result of adapting a model, as plain data."""
+"""`Adaptation`: the result of adapting a model, as plain data. `record_of`: what was asked for, which is part of it.
 
+The record depends only on the request, the inputs and the versions, so that the same request gives the same bytes.
+Paths are written as they were given. There is no date, unless SOURCE_DATE_EPOCH is set, and no output path.
+"""
+
+import os
+import platform
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from tokengraft import _core
+from tokengraft.checkpoint.folder import has_weights, open_checkpoint
 from tokengraft.checkpoint.result import Transplant
+from tokengraft.checkpoint.rows import init_name
+from tokengraft.corpus.files import input_without_credentials
+from tokengraft.corpus.open import Corpus, open_corpus, paths_of
+from tokengraft.corpus.options import ReadOptions
+from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.learn.extension import Extension
 from tokengraft.learn.preserve import PreserveCost
 from tokengraft.measure.choose_size import SizeChoice
-from tokengraft.measure.prune_curve import PrunePoint
-from tokengraft.measure.sample_texts import SampleChange
+from tokengraft.measure.compare import SampleChange
 from tokengraft.measure.scores import Evaluation
-from tokengraft.pipeline.options import Role
-from tokengraft.pipeline.request import shown_name
-from tokengraft.pruning.coverage import coverage_reason
-from tokengraft.pruning.order import PruneOrder
-from tokengraft.pruning.summary import RemovedTokens, removed_summary
+from tokengraft.pipeline.options import AdaptOptions, Role, Target
+from tokengraft.pipeline.prepare import Prepared
+from tokengraft.pipeline.request import INLINE, OF_A_RUN, Request, given_of, shown_name
+from tokengraft.pipeline.texts import Texts
+from tokengraft.pruning.cost import PrunePoint, RemovedTokens, removed_summary
+from tokengraft.pruning.order import PruneOrder, coverage_reason
 from tokengraft.representation import FrozenDict, Table, sentences, shown
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.verify.finding import Check
@@ -66,6 +80,11 @@ class Vocabulary:
     """One sentence each."""
     verified: Verification | None = None
     """How loaders read the written tokenizer, where no checkpoint was written."""
+
+    @property
+    def removed(self) -> RemovedTokens:
+        """The pruned tokens by kind and by script."""
+        return removed_summary(self.base, (removal.id for removal in self.order.removals) if self.order else ())
 
     @property
     def covered(self) -> str | None:
@@ -169,3 +188,93 @@ class Adaptation(Vocabulary):
             "preserve_cost": self.cost.as_dict() if self.cost else None,
             "warnings": list(self.warnings),
         }
+
+
+def given_paths(corpus: Corpus | PretokenCounts) -> list[str] | None:
+    """The paths of a corpus, sorted, without credentials; None if it was something in memory, such as texts."""
+    paths = paths_of(corpus)
+    return None if paths is None else sorted(input_without_credentials(os.fspath(path)) for path in paths)
+
+
+def record_of(job: Prepared, texts: Texts, test: Evaluation | None) -> dict[str, Any]:
+    """The record of a request: its options as a recipe has them, its inputs, and the versions."""
+    from importlib.metadata import version
+
+    documents = {("test", score.text): score.documents for score in (test.scores if test else ())}
+    documents |= {(job.role(name), name): texts.n_documents(name) for name in texts.parts}
+    inputs, options = [_model(job), *_text_inputs(job)], job.options
+    only_in_python = [name for name in ("init", "output_init") if callable(getattr(options, name))]
+    only_in_python += ["hold_out"] * (options.hold_out != AdaptOptions().hold_out)
+    only_in_python += ["read_options.rules"] * (options.read_options.rules is not None)
+    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
+    date = {"date": datetime.fromtimestamp(int(epoch), UTC).isoformat()} if epoch.isdecimal() else {}
+    return {
+        "step": job.step,
+        "command": job.command,
+        "versions": {
+            "tokengraft": _core.__version__,
+            "python": platform.python_version(),
+            **{name: version(name) for name in ("numpy", "pyarrow")},
+        },
+        **date,
+        "source": os.fspath(job.source),
+        "options": recipe_of(job),
+        "only_in_python": only_in_python,  # options that no recipe can have
+        "inputs": [{**item, "documents": documents.get((item["role"], item["name"]))} for item in inputs],
+    }
+
+
+def _model(job: Prepared) -> dict[str, Any]:
+    weights = open_checkpoint(Path(job.source)).files if has_weights(job.source) else ()
+    return {
+        "role": "model",
+        "name": Path(job.source).resolve().name,
+        "path": os.fspath(job.source),
+        "bytes": sum(file.path.stat().st_size for file in weights),
+        "sha256": job.base.content_hash,
+    }
+
+
+def _text_inputs(job: Request) -> Iterator[dict[str, Any]]:
+    """Every text: its role, its name, its paths as they were given, and the bytes of its files as they are on disk."""
+    texts: list[tuple[str, str, Corpus | PretokenCounts]] = [
+        *((job.role(name), name, corpus) for name, corpus in job.corpora.items()),
+        *(("test", name, text) for name, text in job.tests.items()),
+        *([] if job.options.preserve is None else [("preserve", "preserve", job.options.preserve)]),
+        *(("parity text", name, text) for name, text in (job.options.parity_text or {}).items()),
+    ]
+    # Of all shards: the record says what was given, and the shard is an option.
+    read_options = ReadOptions(format=job.options.read_options.format, skip_bad=job.options.read_options.skip_bad)
+    for role, name, text in texts:
+        paths, size = given_paths(text), 0
+        if paths is not None:
+            files = dict.fromkeys(source.file for source in open_corpus(text, read_options))
+            size = sum(file.size for file in files if file)
+        path = paths[0] if paths and len(paths) == 1 else paths
+        yield {"role": role, "name": name, "path": path, "bytes": size}
+
+
+def recipe_of(job: Request) -> dict[str, Any]:
+    """The options that decide the result, as a recipe has them. A text in memory is null."""
+    given = {name: value for name, value in job.given.items() if name not in OF_A_RUN}
+    # A record has what the files of word lists said: they may change.
+    given |= {name: value for name, value in given_of(job.options).items() if name in INLINE}
+    return {"model": os.fspath(job.source), **{name: _plain(value) for name, value in given.items()}}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, Target):
+        paths = given_paths(value.corpus)
+        weight = "" if str(value.weight) == "1" else f":{value.weight}"
+        return paths and [f"{paths[0]}{weight}", *paths[1:]]
+    if isinstance(value, tuple) and len(value) == 2 and all(isinstance(part, int) for part in value):
+        return f"{value[0]}/{value[1]}"  # a shard
+    if isinstance(value, list | tuple) and all(isinstance(item, str | int | tuple | list) for item in value):
+        return [_plain(item) for item in value]
+    if isinstance(value, str):
+        return input_without_credentials(value)
+    if callable(value):
+        return init_name(value)
+    return value if isinstance(value, bool | int | float) else given_paths(value)

@@ -46,7 +46,11 @@ class Mix(NamedTuple):
 
 def mix(parts: Sequence[tuple[PretokenCounts, Fraction]]) -> Mix:
     """Counts mixed by share, of which only the ratios matter. A single text is not changed."""
-    sizes = [_size(counts) for counts, _ in parts]
+    sizes = list[TextSize]()
+    for counts, _ in parts:
+        _, offsets, numbers = counts.table.columns()
+        occurrences, lengths = np.frombuffer(numbers, "<u8"), np.diff(np.frombuffer(offsets, "<u8"))
+        sizes.append(TextSize(int(occurrences.sum()), int((occurrences * lengths).sum())))
     factors = whole_factors(sizes, [share for _, share in parts])
     weighted = zip(parts, factors, strict=True)
     first, *others = (counts.scale(factor) if factor > 1 else counts for (counts, _), factor in weighted)
@@ -74,13 +78,6 @@ def whole_factors(sizes: Sequence[TextSize], shares: Sequence[Fraction]) -> list
     if total <= MAX_BYTES:
         return exact
     return [max(1, round(Fraction(factor * MAX_BYTES, total))) for factor in exact]
-
-
-def _size(counts: PretokenCounts) -> TextSize:
-    _, offsets, numbers = counts.table.columns()
-    occurrences = np.frombuffer(numbers, "<u8")
-    lengths = np.diff(np.frombuffer(offsets, "<u8"))
-    return TextSize(int(occurrences.sum()), int((occurrences * lengths).sum()))
 
 
 def extend_by_mix(tokenizer: Tokenizer, mixed: Mix, n: int, limits: Limits, **more: Any) -> Extension:

@@ -1,6 +1,6 @@
 """`new_vocabulary`: prunes and extends the tokenizer. `measured`: checks and evaluates the result."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from functools import partial
 from typing import Any
@@ -15,22 +15,19 @@ from tokengraft.learn.extension import Extension
 from tokengraft.learn.preserve import Preserved, cost_of, is_restricted, lost_gain, trained_freely
 from tokengraft.learn.words import include_words
 from tokengraft.measure.choose_size import SizeChoice, choose_size, rare_warning
+from tokengraft.measure.compare import ADDED, REMOVED, sample_changes, sample_warnings
 from tokengraft.measure.evaluate import evaluate
-from tokengraft.measure.prune_curve import PrunePoint, prune_curve
-from tokengraft.measure.sample_texts import ADDED, REMOVED, sample_changes, sample_warnings
 from tokengraft.measure.scores import Evaluation
 from tokengraft.measure.segments import Text
 from tokengraft.measure.sizes import expected, least_support, most_frequent_in, text_ratio
 from tokengraft.options.values import ALL, AUTO
-from tokengraft.pipeline.given import with_given
 from tokengraft.pipeline.options import is_listed
-from tokengraft.pipeline.prepare import Prepared
+from tokengraft.pipeline.prepare import Prepared, with_given
 from tokengraft.pipeline.request import shown_name
 from tokengraft.pipeline.result import Adaptation, TargetResult, Vocabulary
 from tokengraft.pipeline.texts import Texts, extend_by_mix, in_occurrences
-from tokengraft.pruning.coverage import COVERAGE, NONE_COVERED
-from tokengraft.pruning.order import PruneOrder, prune_order
-from tokengraft.pruning.unseen import MUCH, unseen_cost
+from tokengraft.pruning.cost import MUCH, PrunePoint, prune_curve, unseen_cost
+from tokengraft.pruning.order import COVERAGE, NONE_COVERED, PruneOrder, prune_order
 from tokengraft.representation import FrozenDict
 from tokengraft.tokenizer.edit import left_out
 from tokengraft.tokenizer.known_tokens import end_warnings
@@ -85,7 +82,7 @@ def _new_vocabulary(job: Prepared, texts: Texts) -> Vocabulary:
     order = _order(job, texts) if sizes.prune else None
     if sizes.auto:
         # A swap cannot replace more tokens than can be pruned.
-        first = _learned(job, texts, base, min(sizes.swap, len(order)) if sizes.swap and order else sizes.learn)
+        first = learned(job, texts, base, min(sizes.swap, len(order)) if sizes.swap and order else sizes.learn)
         job.start("choosing the number of tokens")
         choice = _choice(job, texts, base, first)
         sizes = sizes.chosen(choice.size)
@@ -101,7 +98,7 @@ def _new_vocabulary(job: Prepared, texts: Texts) -> Vocabulary:
         if whole is not None and order is not None:
             made = replace(made, prune_curve=_curve(job, texts, whole, len(order)))
         return made if job.edit.ids == "keep" or sizes.listed else replace(made, tokenizer=pruned.compact())
-    extension = first[: sizes.add] if first and not order else _learned(job, texts, pruned, sizes.add)
+    extension = first[: sizes.add] if first and not order else learned(job, texts, pruned, sizes.add)
     new = extension.apply(pruned) if extension.merges or len(extension) else pruned
     if job.step == "adapt" and len(extension) < extension.asked:
         warnings = (*warnings, extension.stopped)
@@ -166,7 +163,7 @@ def _order(job: Prepared, texts: Texts) -> PruneOrder:
     return order
 
 
-def _learned(job: Prepared, texts: Texts, tokenizer: Tokenizer, n: int) -> Extension:
+def learned(job: Prepared, texts: Texts, tokenizer: Tokenizer, n: int) -> Extension:
     """The extension by n tokens: by parity, or from the mix."""
     options, preserve = job.options, texts.preserve.counts if texts.preserve else None
     if not n:
@@ -185,11 +182,6 @@ def _learned(job: Prepared, texts: Texts, tokenizer: Tokenizer, n: int) -> Exten
         return extend_by_mix(tokenizer, texts.learn, n, options.limits, **more)
 
     return trained_freely(train, n) if texts.for_comparison else train(n)
-
-
-def largest_extension(job: Prepared, texts: Texts) -> Extension:
-    """As many tokens as were asked for, for a curve of all sizes."""
-    return _learned(job, texts, job.base, job.sizes.learn)
 
 
 def _choice(job: Prepared, texts: Texts, base: Tokenizer, extension: Extension) -> SizeChoice:
@@ -233,7 +225,7 @@ def _swapped(job: Prepared, texts: Texts, order: PruneOrder) -> Vocabulary:
     n = len(order)
     while n:
         pruned = order[:n].apply(job.base)
-        extension = _learned(job, texts, pruned, n)
+        extension = learned(job, texts, pruned, n)
         if len(extension) == n:
             fewer = f"{len(order):,} tokens to swap asked, {n:,} replaced: {_shortage(job, extension)}"
             warnings = (fewer,) if n < len(order) else ()
@@ -269,19 +261,9 @@ def _kept_cost(job: Prepared, texts: Texts, made: Vocabulary) -> dict[str, float
     }
 
 
-def _kept_small(texts: Texts, costs: Mapping[str, float]) -> Iterator[str]:
-    for name, cost in costs.items():
-        if cost > MUCH:
-            size = texts.parts[name].counts.totals.bytes
-            yield (
-                f"other text like {name} is expected to need {cost:.1%} more tokens: {size:,} bytes of it do not show "
-                "all tokens that it needs; give more text to --keep, or remove fewer tokens"
-            )
-
-
 def measured(job: Prepared, texts: Texts, vocabulary: Vocabulary) -> Adaptation:
     """The adaptation, checked and evaluated on the held-out documents and on test texts."""
-    base, new, parts = job.base, vocabulary.tokenizer, texts.parts
+    base, new, targets = job.base, vocabulary.tokenizer, texts.targets
     job.start("checking")
     checked = check_against(new, base, texts.preserve.counts if texts.preserve else None)
     if job.keep_hash:
@@ -290,43 +272,48 @@ def measured(job: Prepared, texts: Texts, vocabulary: Vocabulary) -> Adaptation:
     checked.raise_for_failures()
     job.start("measuring held-out text")
     # Iterators: strings of a list may be taken for paths.
-    held_out = {name: iter(part.held_out) for name, part in parts.items()}
+    held_out = {name: iter(part.held_out) for name, part in texts.parts.items()}
     evaluation = evaluate({"base": base, "new": new}, held_out) if held_out else Evaluation(())
     if texts.tests:
         job.start("measuring test text")
     test = evaluate({"base": base, "new": new}, texts.tests) if texts.tests else None
-    kept_cost = _kept_cost(job, texts, vocabulary)
-    read = (f"{name}: {warning}" for name, part in parts.items() for warning in reading_warnings(part.counts.totals))
-    made = {each.name: getattr(vocabulary, each.name) for each in fields(Vocabulary) if each.name != "warnings"}
-    return Adaptation(
-        **made,
+    added = [new.ids[string] for string in new.ids.keys() - base.ids.keys()]
+    frequencies = {name: counts.tokens(new) for name, counts in targets.items()}
+    own = most_frequent_in(added, frequencies, {name: counts.totals.bytes for name, counts in targets.items()})
+    result = Adaptation(
+        **{each.name: getattr(vocabulary, each.name) for each in fields(Vocabulary)},
         plan=plan(job.original, new),
         check=checked,
         evaluation=evaluation,
         test=test,
-        targets=_target_results(base, new, evaluation, texts.targets),
+        targets={name: TargetResult(evaluation["new", name].gain, own[name]) for name in targets},
         transplant=None,
-        kept_cost=FrozenDict(kept_cost),
-        warnings=(
-            *job.warnings,
-            *read,
-            *vocabulary.warnings,
-            *_lost(job.original, new, checked),
-            *end_warnings(new, job.original),
-            *sample_warnings(vocabulary.samples, REMOVED.format("--keep") if vocabulary.order else ADDED),
-            *_kept_small(texts, kept_cost),
-            *_small(evaluation, tests=bool(test)),
-            *(test.warnings if test else ()),
-        ),
+        kept_cost=FrozenDict(_kept_cost(job, texts, vocabulary)),
     )
+    return replace(result, warnings=tuple(_warnings(job, texts, result)))
 
 
-def _small(evaluation: Evaluation, *, tests: bool) -> Iterator[str]:
-    """One warning for all texts of which too little is held out for their figures to be reliable."""
-    scores = (score for score in evaluation.scores if score.tokenizer == "new" and score.bytes < LEAST_BYTES)
+def _warnings(job: Prepared, texts: Texts, result: Adaptation) -> Iterator[str]:
+    """All warnings of an adaptation: of the request, of reading, of the vocabulary, and of what was measured."""
+    yield from job.warnings
+    for name, part in texts.parts.items():
+        yield from (f"{name}: {warning}" for warning in reading_warnings(part.counts.totals))
+    yield from result.warnings
+    yield from _lost(job.original, result.tokenizer, result.check)
+    yield from end_warnings(result.tokenizer, job.original)
+    yield from sample_warnings(result.samples, REMOVED.format("--keep") if result.order else ADDED)
+    for name, cost in result.kept_cost.items():
+        if cost > MUCH:
+            size = texts.parts[name].counts.totals.bytes
+            yield (
+                f"other text like {name} is expected to need {cost:.1%} more tokens: {size:,} bytes of it do not show "
+                "all tokens that it needs; give more text to --keep, or remove fewer tokens"
+            )
+    scores = (one for one in result.evaluation.scores if one.tokenizer == "new" and one.bytes < LEAST_BYTES)
     if few := ", ".join(f"{score.text} ({score.bytes:,} bytes)" for score in scores):
-        hint = "" if tests else "; measure on other text: --test NAME=FILES"
+        hint = "" if result.test else "; measure on other text: --test NAME=FILES"
         yield f"less than {LEAST_BYTES:,} bytes are held out of {few}: gains on so little text are unreliable{hint}"
+    yield from result.test.warnings if result.test else ()
 
 
 def _converter_hash(new: Tokenizer, base: Tokenizer, *, asked: bool) -> Finding:
@@ -365,13 +352,3 @@ def _lost(base: Tokenizer, new: Tokenizer, checked: Check) -> Iterator[str]:
                 f"{PRESERVED}: {finding.detail}, because ids were renumbered without holes; only --swap, or --add with "
                 "at least as many tokens as --remove, keeps ids"
             )
-
-
-def _target_results(
-    base: Tokenizer, new: Tokenizer, evaluation: Evaluation, counts: Mapping[str, PretokenCounts]
-) -> dict[str, TargetResult]:
-    """The gain of each target, and the number of new tokens that are most frequent in it."""
-    added = [new.ids[string] for string in new.ids.keys() - base.ids.keys()]
-    frequencies = {name: part.tokens(new) for name, part in counts.items()}
-    own = most_frequent_in(added, frequencies, {name: part.totals.bytes for name, part in counts.items()})
-    return {name: TargetResult(evaluation["new", name].gain, own[name]) for name in counts}

@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import OptionError, option, require, whole_number
-from tokengraft.pruning.coverage import require_coverage
 from tokengraft.pruning.methods import Question, expected_usefulness
+from tokengraft.pruning.order import require_coverage
 from tokengraft.pruning.removable import CHAT, default_tokens, named_tokens
 from tokengraft.tokenizer.known_tokens import reserved_tokens
 from tokengraft.tokenizer.tokenizer import Tokenizer

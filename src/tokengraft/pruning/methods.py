@@ -1,4 +1,4 @@
-"""The methods of pruning (`ORDERS`), and how often tokens that do not occur in a text are expected in other text.
+"""The methods of pruning (`ORDERS`), the leaf orders that they use, and how useful tokens are that a text lacks.
 
 A token is expected as often as its two parts would meet by chance, and so are parts that do not occur themselves. So a
 token with a character that the text lacks is not expected at all.
@@ -7,15 +7,64 @@ token with a character that the text lacks is not expected at all.
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 from typing import Literal, NamedTuple, get_args
 
 from tokengraft import _core
+from tokengraft.counts.count import NO_SCRIPT
 from tokengraft.counts.pretoken_counts import PretokenCounts
-from tokengraft.counts.scripts import NO_SCRIPT
 from tokengraft.errors import CountsError, OptionError, option
-from tokengraft.pruning.leaves import by_frequency, by_id, by_uses
 from tokengraft.tokenizer.inspect import is_whole_pretoken
 from tokengraft.tokenizer.tokenizer import Tokenizer
+
+MoreUses = Callable[[int], Mapping[int, int]]
+"""Uses of tokens that begin when a token is removed."""
+
+
+def by_frequency(
+    tokenizer: Tokenizer,
+    candidates: Iterable[int],
+    counts: Mapping[int, int],
+    expected: Mapping[int, float] | None = None,
+) -> list[tuple[int, int]]:
+    """Leaves by count, rarest first, equal ones by id, highest first, each with its count. The paper's Algorithm 1.
+
+    When a token is removed, its count is added to the tokens that its text is then encoded as: to its two parts, or,
+    for a token that merges cannot make, to what is left to encode it. Tokens with a count of 0 go by how often they are
+    ``expected``, if that is given.
+    """
+    return tokenizer.core_model.leaf_order([*candidates], [*counts.items()], [*(expected or {}).items()])
+
+
+def by_id(tokenizer: Tokenizer, candidates: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Leaves by id, highest first; a token that becomes a leaf is taken in its turn."""
+    return ((token, token) for token, _ in by_frequency(tokenizer, candidates, {}))
+
+
+def by_uses(
+    lengths: Mapping[int, int], candidates: Collection[int], uses: Mapping[int, int], more: MoreUses = lambda _: {}
+) -> Iterator[tuple[int, int]]:
+    """Tokens by uses, rarest first, equal ones by length, longest first, then by id. The paper's Algorithm 2.
+
+    A token is used where it is in the result and where it is merged into another, so its parts have at least as many
+    uses as it has, and it is removed before them. ``more`` gives what must be counted once a token is removed. It may
+    raise the uses of others: a token whose uses have risen since it was queued is queued again.
+
+    >>> list(by_uses({1: 1, 2: 1, 3: 2, 4: 3}, {3, 4}, {1: 9, 2: 7, 3: 7, 4: 2}))
+    [(4, 2), (3, 7)]
+    """
+    total = Counter(uses)
+    queue = [(total[token], -lengths[token], -token) for token in candidates]
+    heapify(queue)
+    while queue:
+        queued, length, negative = heappop(queue)
+        current = total[-negative]
+        if current != queued:
+            heappush(queue, (current, length, negative))
+            continue
+        yield -negative, current
+        total.update(more(-negative))
+
 
 Method = Literal[
     "leaf-expected",
@@ -59,11 +108,6 @@ class Question:
 
 Steps = Iterable[tuple[int, int]]
 """Tokens in order, each with the number that decided its position."""
-
-
-def _leaf_expected(question: Question) -> Steps:
-    expected = expected_usefulness(question)
-    return by_frequency(question.tokenizer, question.candidates, question.frequencies(), expected)
 
 
 def expected_usefulness(question: Question) -> dict[int, float]:
@@ -134,7 +178,9 @@ def _unproduced(question: Question) -> Iterator[int]:
 
 
 ORDERS: Mapping[Method, Callable[[Question], Steps]] = {
-    "leaf-expected": _leaf_expected,
+    "leaf-expected": lambda question: by_frequency(
+        question.tokenizer, question.candidates, question.frequencies(), expected_usefulness(question)
+    ),
     "leaf-frequency": lambda question: by_frequency(question.tokenizer, question.candidates, question.frequencies()),
     "frequency": _frequency,
     "merge": _merge,

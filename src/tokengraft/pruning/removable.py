@@ -7,8 +7,8 @@ from functools import cache
 from importlib import resources
 
 from tokengraft import _core
+from tokengraft.counts.count import NO_SCRIPT, letters_of, written_in
 from tokengraft.counts.pretoken_counts import PretokenCounts
-from tokengraft.counts.scripts import NO_SCRIPT, letters_of, written_in
 from tokengraft.errors import OptionError, option
 from tokengraft.output.json_file import read_settings
 from tokengraft.representation import FrozenDict, frozen_strings, require_fields, set_fields, shown

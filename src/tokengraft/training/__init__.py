@@ -7,17 +7,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tokengraft.training.held_out import HeldOutBits
+    from tokengraft.training.callbacks import HeldOutBits, RowRates, row_rates
     from tokengraft.training.options import TrainingSettings, TrainOptions
-    from tokengraft.training.rates import RowRates, row_rates
     from tokengraft.training.result import Training
     from tokengraft.training.text import mix
 
 __all__ = ["HeldOutBits", "RowRates", "TrainOptions", "Training", "TrainingSettings", "mix", "row_rates"]
 _MODULE_OF = {
-    "HeldOutBits": "held_out",
-    "RowRates": "rates",
-    "row_rates": "rates",
+    "HeldOutBits": "callbacks",
+    "RowRates": "callbacks",
+    "row_rates": "callbacks",
     "TrainingSettings": "options",
     "TrainOptions": "options",
     "Training": "result",

@@ -7,7 +7,7 @@ other weights: its files, shards and types, with a card, a log, a plot and a pag
 import json
 import os
 import shutil
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from importlib import import_module
@@ -19,7 +19,7 @@ from typing import Any
 from tokengraft.checkpoint.blend import WeightBlend, copy_others, write_report
 from tokengraft.checkpoint.folder import open_checkpoint, require_no_adapter
 from tokengraft.checkpoint.in_memory import require_torch
-from tokengraft.checkpoint.model_card import base_name, code, public_command, size_text, table, trained_card
+from tokengraft.checkpoint.model_card import base_name, public_command, size_text, trained_card
 from tokengraft.checkpoint.model_files import CARD
 from tokengraft.corpus.open import Corpus, local_files
 from tokengraft.corpus.options import ReadOptions
@@ -32,10 +32,10 @@ from tokengraft.output.atomic import new_folder, require_distinct, require_new
 from tokengraft.progress import Stages, stage, stages
 from tokengraft.training.options import KEPT_LIMIT, SHARES, WARN_LIMIT, TrainOptions
 from tokengraft.training.plan import TrainingPlan
-from tokengraft.training.result import Training, result_page
+from tokengraft.training.result import LOG, PAGE, PLOT, Training, chosen_share, result_page, training_section
 from tokengraft.training.text import sample, training_text
 
-LOG, PLOT, PAGE, WORK = "training_log.json", "training.svg", "training.html", ".work"
+WORK = ".work"
 BACKWARD = 3.2
 """How much longer a token takes in training than in scoring."""
 TIMED_BYTES, TIMED_SECONDS = 2000, 1.0
@@ -356,10 +356,8 @@ class _Run:
         return result
 
     def _write(self, job: WeightBlend, history: list[Any], result: Training) -> None:
-        from tokengraft.training.held_out import plot
+        from tokengraft.training.callbacks import plot
 
-        heads, rows = result.table()
-        share = self.plan.recipe.kept_share if self.plan.text.keep else 0
         options = {
             name: value for name, value in asdict(self.plan.options).items() if value != getattr(TrainOptions(), name)
         }
@@ -369,17 +367,8 @@ class _Run:
             for item in value.items() if isinstance(value, Mapping) else [value]:
                 shown = f"{item[0]}={item[1]}" if isinstance(item, tuple) else str(item)
                 words += [f"--{name.replace('_', '-')}", shown]
-        section = "\n\n".join(
-            [
-                "## Training",
-                f"Trained on {size_text(result.text_bytes)} of text ({result.tokens:,} tokens, {result.passes:g} "
-                f"passes), {share:.0%} of it kept text. Bits per byte of held-out text, less is better, by the share "
-                f"of the weights before training, with the change against them ([page]({PAGE}), [curves]({PLOT}), "
-                f"[log]({LOG})):",
-                table([*heads], [[code(row[0]), *row[1:]] for row in rows]),
-                f"{public_command([*words, '--out', 'trained'])}\n\n{code(LOG)} has the settings.",
-            ]
-        )
+        share = self.plan.recipe.kept_share if self.plan.text.keep else 0
+        section = training_section(result, share, public_command([*words, "--out", "trained"]))
         state = (
             f"**Trained** after its vocabulary was changed, and blended with {result.share:g} of the weights before."
         )
@@ -428,20 +417,3 @@ def _time_text(seconds: float) -> str:
     ('1 min', '9 min', '9.7 h')
     """
     return f"{seconds / 3600:.1f} h" if seconds >= 3600 else f"{max(1, round(seconds / 60))} min"
-
-
-def chosen_share(
-    shares: Mapping[float, Mapping[str, float]], before: Mapping[str, float], kept: Collection[str]
-) -> tuple[float, bool]:
-    """The smallest share with which all kept text is at most 1 % worse than before, and whether there is one.
-
-    If there is none, the share with which the worst kept text is best.
-
-    >>> chosen_share({0.0: {"en": 1.2}, 0.1: {"en": 1.005}, 0.2: {"en": 1.0}}, {"en": 1.0}, ["en"])
-    (0.1, True)
-    >>> chosen_share({0.0: {"en": 1.2}, 0.1: {"en": 1.1}}, {"en": 1.0}, ["en"])
-    (0.1, False)
-    """
-    worst = {share: max(scores[name] / before[name] - 1 for name in kept) for share, scores in shares.items()}
-    enough = [share for share, loss in worst.items() if loss <= KEPT_LIMIT + 1e-9]
-    return (min(enough), True) if enough else (min(worst, key=lambda share: (worst[share], share)), False)

@@ -12,9 +12,8 @@ from transformers import PrinterCallback, Trainer, TrainerCallback
 from tokengraft.errors import option
 from tokengraft.measure.models import LoadedModel, no_progress_bar, running
 from tokengraft.progress import Stages
-from tokengraft.training.held_out import HeldOutBits
+from tokengraft.training.callbacks import HeldOutBits, RowRates
 from tokengraft.training.plan import TrainingPlan
-from tokengraft.training.rates import RowRates
 from tokengraft.training.text import Ids, sample
 
 CURVE_SHARE, CURVE_BYTES = 0.006, 2000

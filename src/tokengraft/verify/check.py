@@ -27,7 +27,7 @@ from tokengraft.formats.sources import require_agreement, require_rank_agreement
 from tokengraft.output.json_file import parse_settings, read_settings
 from tokengraft.output.partial import temporary_folder
 from tokengraft.progress import stage
-from tokengraft.pruning.summary import lost_characters
+from tokengraft.pruning.cost import lost_characters
 from tokengraft.tokenizer.added import SETTINGS
 from tokengraft.tokenizer.inspect import id_layout
 from tokengraft.tokenizer.kind import CHARACTER_OF, byte_token, token_bytes

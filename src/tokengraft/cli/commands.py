@@ -1,17 +1,79 @@
-"""Tables and warnings as text: with colours on a terminal, plain text if the output is piped."""
+"""What commands share: options of the table, and results as tables and JSON.
 
+Tables have colours on a terminal, and are plain text if the output is piped.
+"""
+
+import argparse
+import glob
 import json
+import os
 import sys
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from tokengraft.corpus.files import local_name
+from tokengraft.corpus.options import ReadOptions
 from tokengraft.errors import escaped
+from tokengraft.options.option import given_options, require_effect
+from tokengraft.options.table import options_of
 from tokengraft.representation import aligned
 
+_Options = TypeVar("_Options")
+
 if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
     import argparse
 
     from tokengraft.measure.scores import Evaluation
+else:
+    Commands = object
+
+
+def add_options(command: argparse.ArgumentParser, name: str) -> None:
+    """Adds all options that the table has for a command."""
+    groups: dict[str, argparse._ActionsContainer] = {"": command}
+    for option in options_of(name):
+        if option.group not in groups:
+            groups[option.group] = command.add_argument_group(option.group)
+        option.add_to(groups[option.group])
+
+
+def add_source(command: argparse.ArgumentParser) -> None:
+    """Adds SOURCE."""
+    command.add_argument("source", metavar="SOURCE", help="model folder, tokenizer.json, tokenizer.model or hub name")
+
+
+def given(name: str, options: argparse.Namespace, *facts: str, **positional: Any) -> dict[str, Any]:
+    """The options of a command that were given, after refusing those without effect."""
+    found = given_options(options_of(name), options)
+    require_effect(options_of(name), found | positional, facts)
+    return found
+
+
+def say(text: str, options: argparse.Namespace) -> None:
+    """Prints a message to stderr, unless --quiet was given."""
+    if not options.quiet:
+        print(escaped(text), file=sys.stderr)
+
+
+def input_paths(*groups: Iterable[str | os.PathLike[str] | None] | None) -> list[str]:
+    """All input paths given by options, with globs expanded, for `require_distinct`."""
+    items = [local_name(os.fspath(item)) for group in groups for item in group or () if item is not None]
+    matches = ([item] if os.path.lexists(item) else glob.glob(item, recursive=True) for item in items)  # noqa: PTH207
+    return [*(path for paths in matches for path in paths), *(["/dev/stdin"] if "-" in items else [])]
+
+
+def options_in(kind: type[_Options], given: Mapping[str, Any]) -> _Options:
+    """Options of the library, with the values that were given by the names of its fields."""
+    return kind(**{each.name: given[each.name] for each in fields(kind) if each.name in given})  # type: ignore[arg-type]
+
+
+def text_read_options_of(given: Mapping[str, Any]) -> ReadOptions | None:
+    """How to read a text to measure on; None if no option says it."""
+    chosen = {each.name: given[each.name] for each in fields(ReadOptions) if each.name in given}
+    return ReadOptions(**{"documents": "lines"} | chosen) if chosen else None
+
 
 NARROW_TEXT = 10
 """The width to which a column of text is folded at most."""

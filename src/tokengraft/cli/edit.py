@@ -1,27 +1,35 @@
-"""What `adapt`, `extend` and `prune` show about their result, as a table and as JSON."""
+"""`tokengraft extend` and `tokengraft prune`; what they and `adapt` show about their result, as a table and as JSON."""
 
 import argparse
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from tokengraft.checkpoint.table import model_rows
-from tokengraft.cli.display import print_columns, print_note, print_result, print_warnings
-from tokengraft.cli.options import say
+from tokengraft.cli.commands import (
+    Commands,
+    add_options,
+    add_source,
+    print_columns,
+    print_note,
+    print_result,
+    print_warnings,
+    say,
+)
 from tokengraft.learn.extension import Extension
 from tokengraft.learn.preserve import PreserveCost
 from tokengraft.learn.special import given_rows
 from tokengraft.measure.choose_size import SizeChoice
-from tokengraft.measure.prune_curve import PrunePoint
-from tokengraft.measure.sample_texts import MOST, NAMED, SampleChange
+from tokengraft.measure.compare import MOST, NAMED, SampleChange
 from tokengraft.options.option import command_line, given_options
 from tokengraft.options.table import options_of
+from tokengraft.pipeline.edit import edit, extension_curve
 from tokengraft.pipeline.options import Source
-from tokengraft.pipeline.record import OF_A_RUN
-from tokengraft.pipeline.request import Request, Step, request_from
+from tokengraft.pipeline.request import OF_A_RUN, Request, Step, request_from, shown_steps
 from tokengraft.pipeline.result import Vocabulary
-from tokengraft.pruning.summary import RemovedTokens, removed_summary
+from tokengraft.pruning.cost import PrunePoint, RemovedTokens
 from tokengraft.representation import quoted, visible
 from tokengraft.tokenizer.edit import left_out
 from tokengraft.tokenizer.kind import readable
@@ -34,6 +42,67 @@ LARGEST_SHARE = 0.8
 _SCRIPTS = 5
 """How many scripts are shown."""
 Rows = Iterator[tuple[str, str]]
+
+
+def add(commands: Commands) -> None:
+    """Adds the commands to the parser."""
+    command = commands.add_parser(
+        "prune",
+        description="Remove tokens, by default the rarest leaves of the merge tree, so that every kept token stays "
+        "reachable. Special and added tokens, bytes and, unless bytes spell them, characters are kept; by default also "
+        "white space, digits, ASCII punctuation, names of source code and text of chat templates. Ids are renumbered "
+        "without holes unless --ids keep.",
+        first="--counts --corpus --remove --rows --held-out --method --scripts --protect --no-protect-defaults "
+        "--ids --report --out --force --json",
+    )
+    add_source(command)
+    add_options(command, "prune")
+    command.set_defaults(run=_run, step="prune")
+    command = commands.add_parser(
+        "extend",
+        description="Learn new tokens by continuing BPE training on new text, so that every new token is reachable. "
+        "Kept ids do not move. The written folder is loaded again with other libraries and compared.",
+        first="--counts --corpus --add --held-out --curve --scripts --preserve --include --special --text-field "
+        "--report --out --force --json",
+    )
+    add_source(command)
+    add_options(command, "extend")
+    command.set_defaults(run=_run, step="extend")
+
+
+def _run(options: argparse.Namespace) -> int:
+    with shown_steps(request_of(options.step, options.source, options)) as request:
+        if request.edit.curve:
+            return _show_curve(request, options)
+        result = edit(request)
+    show_edit(result, request, options)
+    return 0
+
+
+def _show_curve(request: Request, options: argparse.Namespace) -> int:
+    """Prints the gain by number of new tokens, and how often the new tokens occur in the training text."""
+    result, curve = extension_curve(request)
+    print_warnings(result.warnings)
+    if options.json:
+        points = [point._asdict() for point in curve.points]
+        print(json.dumps({"text": curve.text, "knee": curve.knee, "points": points, "warnings": [*result.warnings]}))
+        return 0
+    heads = ["new tokens", "bytes/token", "gain", "below 10", "below 100", "below 1,000"]
+    rows = list[list[str]]()
+    for point in curve.points:
+        rare = (
+            f"{share:.1%}" if share is not None else "" for share in (point.below_10, point.below_100, point.below_1000)
+        )
+        rows.append([f"{point.tokens:,}", f"{point.bytes_per_token:.3f}", f"{point.gain:+.1%}", *rare])
+    print_columns(heads, rows)
+    knee = f"{curve.knee:,} tokens (1,000 more gain less than 1 %)" if curve.knee is not None else "not reached"
+    print(f"knee: {knee}")
+    trained = options.training_text
+    where = f"{trained:,} bytes of training text" if trained else "the text they were learned from"
+    say(f"below N: the share of new tokens that occur fewer than N times in {where}", options)
+    if result.extension and len(result.extension) < result.extension.asked:
+        say(f"note: {result.extension.stopped}", options)
+    return 0
 
 
 def request_of(step: Step, source: Source, options: argparse.Namespace) -> Request:
@@ -87,7 +156,6 @@ def _edit_data(result: Vocabulary, request: Request) -> dict[str, Any]:
             "languages": learned_for(extension),
         }
     elif order is not None:
-        removed = removed_summary(result.base, (removal.id for removal in order.removals))
         data |= {
             "method": order.method,
             "by_merges": order.provenance["by_merges"],
@@ -95,7 +163,7 @@ def _edit_data(result: Vocabulary, request: Request) -> dict[str, Any]:
             "tokens_in_text": result.text_tokens,
             "curve": [point.as_dict() for point in result.prune_curve],
             "kept": dict(order.kept),
-            "removed_tokens": removed.as_dict(),
+            "removed_tokens": result.removed.as_dict(),
             "samples": [sample._asdict() for sample in result.samples],
         }
     else:
@@ -117,7 +185,7 @@ def _edit_rows(result: Vocabulary, request: Request) -> Rows:
             yield "merges", f"{len(extension.merges):,} new, {len(new.merges):,} in all"
     elif order is not None:
         yield "tokens", f"{len(order):,} removed by {order.method}, {len(new):,} kept"
-        yield from removed_rows(removed_summary(base, (removal.id for removal in order.removals)), order.kept)
+        yield from removed_rows(result.removed, order.kept)
         yield "unreachable", f"{len(_unreachable(new) - _unreachable(base)):,} kept tokens became unreachable"
     elif request.edit.method not in (None, "continued"):
         added, never = _new(result), _new(result) & _unreachable(new)
@@ -210,15 +278,12 @@ def guarantees(extension: Extension, choice: SizeChoice | None) -> Iterator[tupl
     if extension.included:
         yield from _included(extension)
     if extension.languages:
-        yield from _balance(learned_for(extension))
-
-
-def _balance(learned: dict[str, int]) -> Iterator[tuple[str, str]]:
-    yield "learned for", ", ".join(f"{name} {number:,}" for name, number in learned.items())
-    most, total = max(learned, key=learned.__getitem__, default=""), sum(learned.values())
-    if total and learned[most] > LARGEST_SHARE * total:
-        yield "warning", f"{most} got {learned[most] / total:.0%} of the tokens: it gains little from each of them"
-        yield "hint", "pass --max-share 0.5, leave it out, or pass --balance weights"
+        learned = learned_for(extension)
+        yield "learned for", ", ".join(f"{name} {number:,}" for name, number in learned.items())
+        most, total = max(learned, key=learned.__getitem__, default=""), sum(learned.values())
+        if total and learned[most] > LARGEST_SHARE * total:
+            yield "warning", f"{most} got {learned[most] / total:.0%} of the tokens: it gains little from each of them"
+            yield "hint", "pass --max-share 0.5, leave it out, or pass --balance weights"
 
 
 def _included(extension: Extension) -> Iterator[tuple[str, str]]:
