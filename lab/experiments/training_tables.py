@@ -18,12 +18,11 @@ USUAL_STEP = 89
 
 
 def tables(rows: Rows) -> list[Table]:
-    """For each language: bits per byte, tasks, all recipes. Then tokenizers, rows of new tokens, and earlier runs."""
+    """For each language: bits per byte, tasks, all recipes. Then tokenizers, and rows of new tokens."""
     named = [name for name in distinct(rows, "language") if _chosen(rows, name, "base")]
     found = [make(rows, name) for make in (_bits_table, _tasks_table) for name in named]
     found += [_tokenizer_table(rows), _moved_table(rows)]
     found += [_recipes_table(rows, name) for name in named]
-    found += [table for name in distinct(rows, "language") if (table := _earlier_table(rows, name)).rows]
     return found + [table for name in distinct(rows, "language") if (table := _study_table(rows, name)).rows]
 
 
@@ -206,34 +205,6 @@ def _recipes_table(rows: Rows, language: str) -> Table:
         f"{language_of(language).name}: every run",
         (*heads, "continuation", "from English", "to English", "continuation, English"),
         lines,
-    )
-
-
-def _earlier_table(rows: Rows, language: str) -> Table:
-    """Runs that were chosen and reported on the same text."""
-    ends = [r for r in select(rows, kind="end", language=language) if not r.get("target_mb") and r["init"] == "fvt"]
-    ends = [row for row in ends if row.get("choice") is None]
-    lines = [
-        (
-            f"{row['arm']} {row['size']:,}" if row["size"] else row["arm"],
-            f"{row['step_kb']:g}",
-            f"{row['rate']:g}",
-            f"× {row['row_factor']:g}",
-            number(row["read_mb"], 1),
-            row["recipe"],
-            row["seed"],
-            number(row["held_out"]),
-            number(row["flores"]),
-            number(row["kept_held_out"]),
-        )
-        for row in sorted(ends, key=lambda row: (row["passes"] > 1.5, row["held_out"]))
-    ]
-    heads = ("tokenizer", "step, kB", "rate", "new rows", "read, MB", "besides", "seed", "held out", "FLORES")
-    return Table(
-        f"{language_of(language).name}: earlier runs",
-        (*heads, "English held out"),
-        lines,
-        "On other held-out documents, which served to choose and to report: too good for the arm with more recipes.",
     )
 
 
