@@ -19,10 +19,9 @@ def run(*arguments, **options):
     return subprocess.run(command, capture_output=True, text=True, check=False, **options)
 
 
-def test_inspect_prints_a_line_a_finding(tmp_path, capsys):
+def test_inspect_prints_a_line_a_finding(tmp_path, tokengraft):
     folder = builders.write(tmp_path, builders.byte_level(ignore_merges=True))
-    assert cli.main(["inspect", str(folder)]) == 0
-    lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    lines = dict(line.split(maxsplit=1) for line in tokengraft("inspect", folder).out.splitlines())
     assert lines["kind"] == "byte-level BPE"
     assert lines["flags"] == "ignore_merges on, byte_fallback off"
     assert lines["unreachable"] == "0: merges can produce every learned token"

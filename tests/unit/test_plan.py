@@ -2,6 +2,7 @@
 
 import builders
 import pytest
+from checkpoints import changed
 
 import tokengraft as tg
 from tokengraft import errors
@@ -10,8 +11,7 @@ from tokengraft import errors
 @pytest.fixture(scope="module")
 def swapped(base):
     """Thirty tokens pruned, fourteen learned in their place."""
-    pruned = tg.prune_order(base, tg.count(base, iter(builders.TEXT)))[:30].apply(base)
-    return tg.extend(pruned, tg.count(base, iter(["põdrad põõsas õunad õues"] * 5)), 14).apply(pruned)
+    return changed(base, remove=30, add=14)
 
 
 def test_a_tokenizer_and_itself_differ_in_nothing(base):

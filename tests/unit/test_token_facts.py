@@ -4,17 +4,11 @@ import json
 
 import builders
 import pytest
-from checkpoints import ESTONIAN
 
 import tokengraft as tg
 from tokengraft import errors
 from tokengraft.page.pack import token_scripts
 from tokengraft.vocab_plan import token_length
-
-
-@pytest.fixture(scope="module")
-def extended(base):
-    return tg.extend(base, tg.count(base, iter(ESTONIAN)), 40).apply(base)
 
 
 @pytest.mark.parametrize(
