@@ -299,29 +299,25 @@ def claims(rows: Rows) -> list[Claim]:
         beside = [compared(rows, naive, ours, text) for text in texts]
         if None in (*against, *beside):
             continue
-        found.append(
+        tokens = [mean(row["tokens"] for row in runs) for runs in arms]
+        found += [
             Claim(
                 f"{name}: after training, naive and continued tokenizers are within 1 %",
-                all(change.low > -0.01 and change.high < 0.01 for change in beside),
+                all(change.within(0.01) for change in beside),
                 f"bits per byte of naive: {_both(beside)}",
-            )
-        )
-        found.append(
+            ),
             Claim(
                 f"{name}: at equal text, the adapted model is within 1 % of the unchanged one",
                 all(change.high < 0.01 for change in against),
                 f"bits per byte: {_both(against)}",
-            )
-        )
-        tokens = [mean(row["tokens"] for row in runs) for runs in arms]
-        found.append(
+            ),
             Claim(
                 f"{name}: the same text is fewer tokens to train on (26 % fewer in the paper, with half English)",
                 tokens[1] < tokens[0],
                 f"{percent(1 - tokens[1] / tokens[0])} fewer; naive {percent(1 - tokens[2] / tokens[0])}",
-            )
-        )
-        found += _moved_claims(rows, language)
+            ),
+            *_moved_claims(rows, language),
+        ]
     return found
 
 

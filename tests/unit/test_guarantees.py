@@ -167,12 +167,10 @@ def test_bad_options_of_extend(model, texts, capsys, monkeypatch):
     for options, message in (
         (f"{one} --add auto", "pass --held-out TEXT"),
         (f"{one} --add auto --held-out et.txt --max-add 0", "max-add"),
-        (f"{one} --add 5 --max-add 3", "--max-add has no effect"),
         (f"{one} --add 5 --held-out en.txt", "--held-out has no effect"),
         (f"{one} --add 5 --preserve-exactly", "--preserve-exactly has no effect"),
         (f"{one} --add 5 --balance parity", "needs several texts"),
         (f"{one} --add 5 --parity-text a=en.txt", "pass --balance parity"),
-        (f"{one} --add 5 --max-share 0.5", "pass --balance parity"),
         (f"{one} --add 5 --include words.txt", "pass --add"),
         (f"{one} --add 5 --include empty.txt", "the word list is empty"),
         (f"{one} --add 5 --scripts Latinn", "names like it: Latin"),

@@ -125,9 +125,7 @@ def test_the_command_chooses_a_size_by_coverage_or_by_rows(base, tmp_path, capsy
     [
         ("--remove auto", "none was given"),
         ("--remove auto --held-out {text} --keep-coverage 0", "--keep-coverage is 0.0"),
-        ("--remove 3 --keep-coverage 0.9", "--keep-coverage has no effect without --remove auto"),
         ("--remove auto --held-out {text} --keep-coverage nan", "--keep-coverage is nan"),
-        ("--remove 3 --rows 9", "--rows and --remove do not go together"),
         ("--rows 9 --ids keep", "--rows and --ids keep do not go together"),
         ("--rows 99999", "--rows is 99,999; expected 1 to 396"),
     ],
