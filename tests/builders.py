@@ -113,6 +113,13 @@ def _trained() -> str:
     return str(tokenizer.to_str())
 
 
+def split_by(pattern: str) -> Document:
+    """A pre-tokenizer with this pattern, for byte-level tokenizers."""
+    split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+    step = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    return {"type": "Sequence", "pretokenizers": [split, step]}
+
+
 def with_tokens(document: Document, *texts: str) -> Document:
     """The document with tokens for the texts, each built from its characters or bytes from left to right."""
     model = document["model"]

@@ -75,6 +75,16 @@ def write_texts(folder, **others):
     return folder
 
 
+def changed(base, *, remove=0, add=0, compact=False, **protected):
+    """The tokenizer after pruning and learning from Estonian. ``protected`` are fields of `Protection`."""
+    if remove:
+        order = tg.prune_order(base, tg.count(base, iter(builders.TEXT)), protection=tg.Protection(**protected))
+        base = order[:remove].apply(base)
+    if add:
+        base = tg.extend(base, tg.count(base, iter(ESTONIAN)), add).apply(base)
+    return base.compact() if compact else base
+
+
 def tensor(shape, dtype, generator):
     values = generator.normal(size=shape).astype(np.float32).reshape(shape[0], math.prod(shape[1:]))
     return {"dtype": dtype, "shape": list(shape), "data": narrow(values, dtype).tobytes()}
@@ -140,6 +150,27 @@ def tables(folder):
     return found
 
 
+def raw(folder):
+    """The type, shape and bytes of every tensor."""
+    found = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        data = path.read_bytes()
+        for info in TensorFile.open(path).tensors.values():
+            found[info.name] = info.dtype, info.shape, data[info.start : info.start + info.size]
+    return found
+
+
+def head_of(folder, name="lm_head.weight"):
+    """The rows of a head, as bits."""
+    _, shape, data = raw(folder)[name]
+    return np.frombuffer(data, "<u2").reshape(shape)
+
+
+def maps(folder):
+    found = raw(folder)
+    return np.frombuffer(found["d2t"][2], "<i8"), np.frombuffer(found["t2d"][2], "?")
+
+
 def chosen(**values):
     """Arguments of `adapt`: sizes, and `AdaptOptions` of all others, without a report if none is asked for."""
     sizes = {name: values.pop(name) for name in ("add", "remove", "swap") if name in values}
@@ -149,5 +180,6 @@ def chosen(**values):
 def adapted(texts, source="model", out="out", *, target="et.txt", start=tg.adapt, **values):
     """An adaptation of a folder to a text beside it."""
     places = {"target": texts / target} if isinstance(target, str) else {"target": target}
-    places |= {"keep": values.pop("keep")} if "keep" in values else {}
+    if "keep" in values:
+        places["keep"] = texts / values.pop("keep") if isinstance(values["keep"], str) else values.pop("keep")
     return start(texts / source, **places, out=texts / out, **chosen(**values))

@@ -1,5 +1,6 @@
-"""Hypothesis profiles and the tokenizers that tests share."""
+"""Hypothesis profiles, the tokenizers that tests share, and the command line."""
 
+import json
 import os
 import shutil
 import signal
@@ -9,6 +10,7 @@ import tempfile
 from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
+from typing import NamedTuple
 
 import builders
 import pytest
@@ -23,6 +25,7 @@ from skips import (
 )
 
 import tokengraft as tg
+from tokengraft import cli
 from tokengraft.verify import check, loaders
 from tokengraft.verify.finding import Finding
 from tokengraft.verify.transformers_loader import transformers_started
@@ -80,6 +83,34 @@ def without_libraries(monkeypatch):
     """`check` does not ask other libraries: that takes seconds, and other tests do it."""
     monkeypatch.setattr(check, "loaders", lambda *_: Finding("loaders", "pass", "not asked"))
     monkeypatch.setattr(import_module("tokengraft.verify.check"), "transformers_started", nullcontext)
+
+
+class Printed(NamedTuple):
+    """What a command printed."""
+
+    out: str
+    err: str
+
+    @property
+    def json(self):
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def tokengraft(capsys):
+    """Runs a command, which must end with the status `code`, and returns what it printed."""
+
+    def run(*arguments, code=0):
+        capsys.readouterr()
+        try:
+            status = cli.main([str(argument) for argument in arguments])
+        except SystemExit as stopped:  # by the parser
+            status = stopped.code
+        printed = Printed(*capsys.readouterr())
+        assert status == code, printed.err
+        return printed
+
+    return run
 
 
 @pytest.fixture(scope="session")

@@ -62,7 +62,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         result = measured(options.text, options.tokenizer, Path(scratch), options.rounds)
-    print(summary(result))
+    print(json.dumps(result, indent=1))
     if options.out:
         options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
@@ -118,25 +118,6 @@ def _rate(texts: tuple[Path, Path], tokenizer: Path, engine: str, workers: int, 
         "fixed_seconds": max(small["count"] - sizes[0] / rate, 0),
         "distinct": large["distinct"],
     }
-
-
-def summary(result: dict[str, Any]) -> str:
-    """The figures as text."""
-    machine = result["machine"]
-    lines = [
-        f"{machine['processor']}, {machine['cores']} cores, load {machine['load']:.1f}, {machine['system']}",
-        ", ".join(f"{name} {number}" for name, number in {**machine["versions"], "ray": machine["ray"]}.items()),
-        f"{result['text']['name']}: {result['text']['bytes']:,} bytes",
-        "",
-        "engine  workers  MB/s  seconds  of the larger text  fixed  start of Ray  MB per CPU second",
-    ]
-    lines += [
-        f"{row['engine']:6}  {row['workers']:7}  {row['bytes_per_second'] / 1e6:4.0f}  {row['seconds']:7.1f}  "
-        f"{row['seconds_of_larger']:.1f}  {row['fixed_seconds']:.1f}  {row['start']:.1f}  "
-        f"{row['bytes_per_cpu_second'] / 1e6:.0f}"
-        for row in result["rates"]
-    ]
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from lab.experiments.intervals import gain_columns, gain_of
 from lab.experiments.languages import language_of
 from lab.experiments.learn import bytes_per_token, extended, naive, tokens_by_line, train_fresh
 from lab.experiments.plots import Panel, Series
-from lab.experiments.tables import Table, distinct, number, only, select
+from lab.experiments.tables import Table, distinct, groups, number, only, select
 
 BUDGETS = (300_000, 1_000_000, 3_000_000, 10_000_000, 30_000_000, 100_000_000, 300_000_000, 1_000_000_000)
 
@@ -40,21 +40,17 @@ def measure(setup: Setup, cell: Cell) -> Iterator[Row]:
 def tables(rows: Rows) -> list[Table]:
     """A row for each budget."""
     found = []
-    for model in distinct(rows, "model"):
-        for language in distinct(rows, "language"):
-            mine = select(rows, model=model, language=language)
-            sizes = sorted(size for size in distinct(mine, "size") if size)
-            lines = [
-                (f"{budget:,}", *(number(_rate(mine, m, budget, s)) for s in sizes for m in ("continued", "naive")))
-                for budget in distinct(mine, "characters")
-                if budget
-            ]
-            heads = [f"{method}, {size:,}" for size in sizes for method in ("continued", "naive")]
-            title = f"{MODEL_NAMES.get(model, model)}, {language_of(language).name}: bytes per token on FLORES"
-            note = (
-                "Dashes mark sizes for which there is too little text. The paper has a plot (Figure 6) without numbers."
-            )
-            found.append(Table(title, ("characters of text", *heads), lines, note))
+    for (model, language), mine in groups(rows, "model", "language"):
+        sizes = sorted(size for size in distinct(mine, "size") if size)
+        lines = [
+            (f"{budget:,}", *(number(_rate(mine, m, budget, s)) for s in sizes for m in ("continued", "naive")))
+            for budget in distinct(mine, "characters")
+            if budget
+        ]
+        heads = [f"{method}, {size:,}" for size in sizes for method in ("continued", "naive")]
+        title = f"{MODEL_NAMES.get(model, model)}, {language_of(language).name}: bytes per token on FLORES"
+        note = "Dashes mark sizes for which there is too little text. The paper has a plot (Figure 6) without numbers."
+        found.append(Table(title, ("characters of text", *heads), lines, note))
     return found
 
 

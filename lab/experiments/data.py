@@ -10,7 +10,7 @@ The layout of a folder, each part of which may be elsewhere (`--flores`, `--toke
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -138,14 +138,14 @@ def open_data(data: str, flores: str | None = None, tokenizers: str | None = Non
     )
 
 
-def up_to(texts: Iterable[str], budget: int) -> Iterator[str]:
-    """The first texts, as many as fit into a number of characters.
+def up_to(texts: Iterable[str], budget: int, size: Callable[[str], int] = len) -> Iterator[str]:
+    """The first texts, as many as fit into a number of characters, or of what ``size`` gives.
 
     >>> list(up_to(["abc", "de", "f"], 5))
     ['abc', 'de']
     """
     for text in texts:
-        budget -= len(text)
+        budget -= size(text)
         if budget < 0:
             return
         yield text
@@ -171,18 +171,12 @@ def digest(text: str) -> bytes:
 def file_hash(path: Path) -> str:
     """The SHA-256 of a file."""
     with path.open("rb") as file:
-        return (
-            hashlib.file_digest(file, "sha256").hexdigest() if hasattr(hashlib, "file_digest") else _hash(file.read())
-        )
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def missing(path: Path, what: str, hint: str) -> MissingDataError:
     """The error for data that is not there."""
     return MissingDataError(f"there is {what} at `{path}`", hint=hint)
-
-
-def _hash(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
 
 
 def _is_held_out(key: bytes) -> bool:

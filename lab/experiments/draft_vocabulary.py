@@ -13,7 +13,6 @@ the first ones (`first`). Writes `results.csv` and `table.md`. Needs torch, and 
 """
 
 import argparse
-import csv
 import sysconfig
 import tempfile
 from itertools import product
@@ -24,6 +23,7 @@ from transformers import AutoModelForCausalLM
 
 import tokengraft as tg
 from lab.experiments.data import Documents, Folder, digest, up_to
+from lab.experiments.tables import to_csv
 
 SIZES = (2_048, 4_096, 8_192, 16_384, 32_768)
 PROMPTS, PROMPT, WRITTEN = 32, 32, 64
@@ -53,10 +53,7 @@ def main() -> None:
     model = AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.float32).eval()
     rows = [row for name, text in texts.items() for row in measured(name, text, tokenizer, model, ids)]
     options.out.mkdir(parents=True, exist_ok=True)
-    with (options.out / "results.csv").open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, [*rows[0]], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    (options.out / "results.csv").write_text(to_csv(rows), encoding="utf-8")
     (options.out / "table.md").write_text(table(rows), encoding="utf-8")
 
 

@@ -8,7 +8,7 @@ from lab.experiments.experiment import MODEL_NAMES, Cell, Claim, Experiment, Row
 from lab.experiments.languages import ENGLISH, language_of
 from lab.experiments.learn import extended, naive, train_fresh
 from lab.experiments.plots import Panel, Series
-from lab.experiments.tables import Table, distinct, mean, number, percent, select, with_paper
+from lab.experiments.tables import Table, distinct, groups, mean, number, percent, select, with_paper
 
 
 def measure(setup: Setup, cell: Cell) -> Iterator[Row]:
@@ -78,12 +78,10 @@ def _figures(model: str, method: str, size: int) -> tuple[str, str] | None:
 def _by_language(rows: Rows) -> Table:
     sizes = sorted(distinct(rows, "size"))
     lines = []
-    for language in distinct(rows, "language"):
-        for model in distinct(rows, "model"):
-            found = select(rows, method="continued", language=language, model=model)
-            shares = {row["size"]: row["exact_match"] for row in found}
-            label = MODEL_NAMES.get(model, model)
-            lines.append((language_of(language).name, label, *(percent(shares.get(size)) for size in sizes)))
+    for (language, model), found in groups(select(rows, method="continued"), "language", "model"):
+        shares = {row["size"]: row["exact_match"] for row in found}
+        label = MODEL_NAMES.get(model, model)
+        lines.append((language_of(language).name, label, *(percent(shares.get(size)) for size in sizes)))
     heads = ("language", "tokenizer", *(f"{size:,}" for size in sizes))
     return Table("English sentences with unchanged segmentation, continued training", heads, lines)
 

@@ -9,7 +9,6 @@ plot of the guide are made from them. `earlier` has runs that read the same 1.2 
 sequences that begin anywhere; most of them are of ideas without a gain.
 """
 
-import csv
 import json
 import sys
 from collections.abc import Iterator, Sequence
@@ -19,7 +18,7 @@ from typing import Any
 
 from lab.experiments.intervals import change_of_runs
 from lab.experiments.plots import Panel, Series, to_svg
-from lab.experiments.tables import Table, percent, to_csv
+from lab.experiments.tables import Table, from_csv, percent, to_csv
 
 FOLDER = Path(__file__).parent / "results" / "equal-compute"
 PLOT = Path(__file__).parents[2] / "docs" / "guides" / "equal-compute.svg"
@@ -129,22 +128,18 @@ def english(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 def page() -> tuple[str, bytes]:
     """The tables and the plot."""
-    rows, intervals = read(FOLDER / "results.csv"), read(FOLDER / "intervals.csv")
+    rows, intervals = rows_in("results.csv"), rows_in("intervals.csv")
     return "\n".join(table.markdown() for table in tables(rows, intervals)), to_svg(panels(rows))
 
 
-def read(path: Path) -> list[dict[str, Any]]:
-    """The rows of a CSV file, with numbers as numbers."""
-    text = {"run", "language", "arm", "read", "text", "words"}
-    with path.open(encoding="utf-8", newline="") as file:
-        return [{k: v if k in text else float(v) for k, v in row.items()} for row in csv.DictReader(file)]
+def rows_in(name: str) -> list[dict[str, Any]]:
+    return from_csv((FOLDER / name).read_text(encoding="utf-8"))
 
 
 def tables(rows: list[dict[str, Any]], intervals: list[dict[str, Any]]) -> list[Table]:
-    """The comparison, at equal English too; what was tried; and what the earlier runs say."""
-    earlier = read(FOLDER / "earlier" / "results.csv")
+    """The comparison, at equal English too, and what was tried."""
 
-    def scored(run: str, than: str, rows: list[dict[str, Any]] = rows) -> list[str]:
+    def scored(run: str, than: str) -> list[str]:
         ours, theirs = (next(row for row in rows if (row["run"], row["blend"]) == (name, 0)) for name in (run, than))
         return [percent(ours[text] / theirs[text] - 1, signed=True) for text in TEXTS]
 
@@ -170,32 +165,6 @@ def tables(rows: list[dict[str, Any]], intervals: list[dict[str, Any]]) -> list[
     tried += [(f"{NAMES[x]}: 6e-4", default[x].replace("9e-4", "6e-4"), default[x]) for x in ("ar", "et")]
     tried += [("Hindi: 1.2e-3", default["hi"].replace("9e-4", "1.2e-3"), default["hi"])]
     once = [(NAMES[x], f"{x}_add-2000_9e-4_1_0", run_name(x, "base", 0)) for x in ("et", "ar", "ru", "hi")]
-    slow = [
-        ("Estonian, unchanged", "et-base-0.0009-s89-t.1", "et-base-9e-4-p1-s0"),
-        ("Arabic, unchanged", "ar-base-0.0009-s89-t.1", "ar-base-9e-4-p1-s0"),
-        ("Arabic, 2,000 tokens", "ar-add2000-0.0009-s89-t.1", "ar-add2000-9e-4-p2.5-s0"),
-        ("Russian, unchanged", "ru-base-0.0009-s89-t.1", "ru-base-9e-4-p1-s0"),
-    ]
-    first = "ru-add2000-0.0009-s222"
-    ideas = {
-        "pull5": "new rows decay towards their first values",
-        "row1": "new rows learn as fast as the rest",
-        "row10": "new rows learn ten times as fast",
-        "first10": "a tenth of the text trains new rows alone",
-        "old30": "30 % of the documents in old tokens",
-        "table.3": "old rows learn 0.3 times as fast",
-        "decay0": "no weight decay",
-    }
-    russian = [(what, f"{first}-{name}", first) for name, what in ideas.items()]
-    russian += [("1,000 tokens", "ru-add1000-0.0009-s222", first)]
-    russian += [("tokens by sources of equal weight", "ru-bal2000-0.0009-s222", first)]
-    russian += [("steps of 444 kB", f"{first.removesuffix('222')}444", first)]
-    russian += [("steps of 89 kB, old rows 0.1 times as fast", "ru-add2000-0.0009-s89-t.1", first)]
-    words = [
-        [row["words"], f"{row['n']:,.0f}", f"{row['base']:.1f}", f"{row['adapted']:.1f}",
-         percent(row["adapted"] / row["base"] - 1, signed=True)]
-        for row in read(FOLDER / "earlier" / "words.csv")
-    ]  # fmt: skip
     heads, seeds = list(TEXTS.values()), "seeds, of the unchanged model"
     return [
         Table("2,000 tokens added, against the unchanged model at equal compute", ["", seeds, *heads], changes("again"),
@@ -206,19 +175,11 @@ def tables(rows: list[dict[str, Any]], intervals: list[dict[str, Any]]) -> list[
         Table("English against the model before training", ["blend", *heads[2:], "held-out, against no blending"],
               [[f"{row['blend']:g}", *(f"{percent(row[f'{text}_low'], signed=True)} to "
                 f"{percent(row[f'{text}_high'], signed=True)}" for text in ("en_test", "en_flores", "test"))]
-               for row in read(FOLDER / "english.csv")], "2,000 tokens, the range of six languages."),
+               for row in rows_in("english.csv")], "2,000 tokens, the range of six languages."),
         Table("The same compute, and more text instead of the same again", ["", seeds, *heads], changes("more"), ""),
         Table("One pass for both", ["", *heads], [[what, *scored(run, than)] for what, run, than in once], "One seed."),
         Table("What was tried", ["", *heads], [[what, *scored(run, than)] for what, run, than in tried],
               "Against 2,000 tokens with the recipe above, one seed."),
-        Table("Earlier: old rows that learn a tenth as fast, against as fast as the rest", ["", *heads],
-              [[what, *scored(run, than, earlier)] for what, run, than in slow], "One seed, rate 9e-4."),
-        Table("Earlier: Russian, what was tried", ["", *heads],
-              [[what, *scored(run, than, earlier)] for what, run, than in russian],
-              "Against 2,000 tokens, 2.5 passes, 9e-4, steps of 222 kB. One seed."),
-        Table("Earlier: Russian, bits per word of FLORES",
-              ["in the training text", "words", "unchanged", "adapted", "change"], words,
-              "By how often the training text, technical documentation, has the word."),
     ]  # fmt: skip
 
 

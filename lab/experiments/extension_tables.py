@@ -19,7 +19,7 @@ from lab.experiments.extension_gains import (
 )
 from lab.experiments.intervals import gain_of
 from lab.experiments.languages import language_of
-from lab.experiments.tables import Table, distinct, mean, number, only, percent, select, with_paper
+from lab.experiments.tables import Table, distinct, groups, mean, number, only, percent, select, with_paper
 
 SHOWN_SIZE = 8_000
 """The largest size for which every language has enough text."""
@@ -191,19 +191,16 @@ def _by_method(
 
 def _by_language(rows: Rows) -> Table:
     lines = []
-    for language in distinct(rows, "language"):
-        for model in models_of(rows):
-            mine = select(rows, language=language, model=model)
-            base = only(mine, method="base")
-            sizes = [row["size"] for row in select(mine, method="continued")]
-            size = next((s for s in (8_000, 4_000, 2_000, 1_000) if s in sizes), max(sizes, default=None))
-            if base is None or size is None:
-                continue
-            found = [only(mine, method=method, size=size) for method in ("continued", "naive", "scratch")]
-            rates = [number(row["bytes_per_token"] if row else None) for row in found]
-            name, label = language_of(language).name, MODEL_NAMES.get(model, model)
-            learned = f"{max(sizes):,}"
-            lines.append((name, label, number(base["bytes_per_token"]), learned, f"{size:,}", *rates))
+    for (language, model), mine in groups(rows, "language", "model"):
+        base = only(mine, method="base")
+        sizes = [row["size"] for row in select(mine, method="continued")]
+        size = next((s for s in (8_000, 4_000, 2_000, 1_000) if s in sizes), max(sizes, default=None))
+        if base is None or size is None:
+            continue
+        found = [only(mine, method=method, size=size) for method in ("continued", "naive", "scratch")]
+        rates = [number(row["bytes_per_token"] if row else None) for row in found]
+        name, label = language_of(language).name, MODEL_NAMES.get(model, model)
+        lines.append((name, label, number(base["bytes_per_token"]), f"{max(sizes):,}", f"{size:,}", *rates))
     heads = ("language", "tokenizer", "base", "largest size", "size", "continued", "naive", "from scratch")
     note = (
         "Bytes per token on FLORES: the base, and after adding this number of tokens. From scratch: a tokenizer "

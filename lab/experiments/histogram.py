@@ -8,7 +8,7 @@ from lab.experiments.experiment import MODEL_NAMES, Cell, Claim, Experiment, Row
 from lab.experiments.languages import language_of
 from lab.experiments.learn import added_ids, extended, naive, train_fresh
 from lab.experiments.plots import Panel, Series
-from lab.experiments.tables import Table, distinct, only, percent, select
+from lab.experiments.tables import Table, distinct, groups, only, percent, select
 
 METHODS = ("continued", "naive")
 RARE = 8
@@ -39,16 +39,7 @@ def _bin(count: int) -> int:
 
 def tables(rows: Rows) -> list[Table]:
     """A table for each tokenizer, language and size."""
-    return [_table(mine, *where) for where, mine in _groups(rows)]
-
-
-def _groups(rows: Rows) -> Iterator[tuple[tuple[str, str, int], list[Row]]]:
-    for model in distinct(rows, "model"):
-        for language in distinct(rows, "language"):
-            for size in distinct(rows, "size"):
-                mine = select(rows, model=model, language=language, size=size)
-                if mine:
-                    yield (model, language, size), mine
+    return [_table(mine, *where) for where, mine in groups(rows, "model", "language", "size")]
 
 
 def _table(rows: Rows, model: str, language: str, size: int) -> Table:
@@ -68,7 +59,7 @@ def _label(start: int) -> str:
 def panels(rows: Rows) -> list[Panel]:
     """Numbers of tokens by occurrences."""
     found = []
-    for (model, language, size), mine in _groups(rows):
+    for (model, language, size), mine in groups(rows, "model", "language", "size"):
         starts = sorted(distinct(mine, "from"))
         series = []
         for method in METHODS:
@@ -84,7 +75,7 @@ def panels(rows: Rows) -> list[Panel]:
 def claims(rows: Rows) -> list[Claim]:
     """The statement of the paper's Appendix "Analysis of undertrained tokens"."""
     found = []
-    for (_, language, size), mine in _groups(rows):
+    for (_, language, size), mine in groups(rows, "model", "language", "size"):
         shares = [_rare(select(mine, method=method)) for method in METHODS]
         text = f"{language_of(language).name}, {size:,}: naive extension gives more tokens of low frequency"
         here = f"fewer than {RARE} occurrences: {percent(shares[0])} against {percent(shares[1])}"

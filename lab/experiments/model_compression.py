@@ -1,18 +1,11 @@
-"""`compression`: bits per byte of a model whose vocabulary was pruned, without training.
+"""`compression`: bits per byte of a model whose vocabulary was pruned, without training."""
 
-On one machine, `python -m lab.experiments compression` does everything. If the machine with the GPU lacks tokengraft,
-score there in between; OPTIONS are those of the experiment:
-
-    python -m lab.experiments.model_compression OPTIONS --write-arms ARMS.xz
-    python -m lab.experiments.training.score MODEL ARMS.xz SCORES.json
-    python -m lab.experiments.model_compression OPTIONS --scores SCORES.json
-"""
-
-import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -23,9 +16,7 @@ from lab.experiments.intervals import Interval, paired_change
 from lab.experiments.languages import ENGLISH, language_of
 from lab.experiments.plots import Panel, Series
 from lab.experiments.prune import equal_parts
-from lab.experiments.run import run_experiment
 from lab.experiments.tables import NOTHING, Table, distinct, number, only, percent, select
-from lab.experiments.training.score import Arm, score, write_arms
 
 METHODS = ("leaf-expected", "leaf-frequency", "merge", "frequency", "last-id-leaf", "last-id")
 SIZES = (12_288, 24_576, 30_720, 36_864, 39_322)
@@ -38,6 +29,73 @@ CHUNK = 2_000
 TEXTS = {"held_out": "held-out documents", "flores": "FLORES", "flores_english": "English FLORES"}
 OVERLAP = 0.005
 """A relative difference that is no difference."""
+
+LOGITS = {"cuda": 1 << 30, "cpu": 1 << 27}
+"""Logits that are computed at once."""
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A smaller vocabulary of a model, and texts in its tokens. All ids are those of the whole vocabulary."""
+
+    kept: np.ndarray
+    """The ids of the tokens that are left."""
+    texts: Mapping[str, Sequence[np.ndarray]]
+    """By name: the tokens of each part of a text. A part is scored by itself, after the token that begins texts."""
+
+
+def score(folder: Path, arms: Mapping[str, Arm]) -> dict[str, dict[str, list[float]]]:
+    """The bits of every part of every text, by arm and text.
+
+    A transplanted model has the rows of the kept tokens and no others. So its logits are those of the whole model
+    without the columns of removed tokens.
+    """
+    found = {}
+    for name, arm in arms.items():
+        found[name] = {text: _bits(_model(folder), arm.kept, parts) for text, parts in arm.texts.items()}
+    return found
+
+
+@lru_cache(maxsize=1)
+def _model(folder: Path) -> Any:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).to(device).eval()
+
+
+def _bits(model: Any, kept: np.ndarray, parts: Sequence[np.ndarray]) -> list[float]:
+    import torch
+
+    columns = torch.from_numpy(kept.astype(np.int64)).to(model.device)
+    place = torch.full((int(kept.max()) + 1,), -1, device=model.device)
+    place[columns] = torch.arange(len(kept), device=model.device)
+    start, bits = model.config.bos_token_id, [0.0] * len(parts)
+    for chosen in _batches(parts, LOGITS[model.device.type] // model.config.vocab_size):
+        sizes = [len(parts[i]) for i in chosen]
+        ids = torch.full((len(chosen), 1 + max(sizes)), start, device=model.device)
+        for row, i in enumerate(chosen):
+            ids[row, 1 : 1 + sizes[row]] = torch.from_numpy(parts[i].astype(np.int64)).to(model.device)
+        with torch.inference_mode():
+            logits = model(ids[:, :-1]).logits  # padding is at the end, where causal attention does not see it
+            for row, i in enumerate(chosen):
+                scores = torch.log_softmax(logits[row, : sizes[row]].index_select(1, columns).float(), dim=-1)
+                targets = place[ids[row, 1 : 1 + sizes[row]]]
+                bits[i] = round(-float(scores.gather(1, targets[:, None]).double().sum()) / math.log(2), 4)
+    return bits
+
+
+def _batches(parts: Sequence[np.ndarray], tokens: int) -> Iterator[list[int]]:
+    """Parts of similar length together, with at most ``tokens`` tokens, padding included; at least one part."""
+    batch: list[int] = []
+    for i in sorted((i for i in range(len(parts)) if len(parts[i])), key=lambda i: len(parts[i])):
+        if batch and (len(batch) + 1) * len(parts[i]) > tokens:
+            yield batch
+            batch = []
+        batch.append(i)
+    if batch:
+        yield batch
 
 
 def measure(setup: Setup, cell: Cell) -> Iterator[Row]:
@@ -305,32 +363,3 @@ EXPERIMENT = Experiment(
         "bits of every sentence and document (`units`). `run.json` has a note on where they were scored."
     ),
 )
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Writes the pruned vocabularies for another machine, or finishes the experiment with the scores made there."""
-    from lab.experiments import cli
-
-    parser = cli.parser()
-    parser.add_argument("--write-arms", type=Path)
-    parser.add_argument("--scores", type=Path)
-    options = parser.parse_args(arguments)
-    request = cli.request(options)
-    if options.write_arms:
-        setup = replace(request.setup, sizes=request.setup.sizes or SIZES)
-        cells = EXPERIMENT.cells(options.models or EXPERIMENT.models, options.languages or EXPERIMENT.languages)
-        made = {cell: arms(setup, cell) for cell in cells}
-        found = {f"{cell.language}/{cell.part}/{size}": arm for cell in cells for size, arm in made[cell].items()}
-        write_arms(found, options.write_arms)
-        return
-    scores = json.loads(options.scores.read_text(encoding="utf-8"))
-
-    def scored(setup: Setup, cell: Cell) -> list[Row]:
-        made = arms(setup, cell)
-        return [*rows_of(setup, cell, made, {size: scores[f"{cell.language}/{cell.part}/{size}"] for size in made})]
-
-    run_experiment(replace(EXPERIMENT, measure=scored), request)
-
-
-if __name__ == "__main__":
-    main()

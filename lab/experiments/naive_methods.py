@@ -8,7 +8,7 @@ from lab.experiments.intervals import Interval, extremes, gain_columns, gains_of
 from lab.experiments.languages import ENGLISH, language_of
 from lab.experiments.learn import added_ids, reached, tokens_by_line, train_fresh
 from lab.experiments.plots import Panel, Series
-from lab.experiments.tables import Table, distinct, number, only, percent, select
+from lab.experiments.tables import Table, distinct, groups, number, only, percent, select
 
 METHODS = ("continued", "naive-regen", "naive-append", "naive-prepend", "add-tokens", "two-piece", "scaffold")
 REGEN = "naive-regen"
@@ -72,11 +72,7 @@ def _scores(
 
 def tables(rows: Rows) -> list[Table]:
     """A table for each tokenizer and language."""
-    return [
-        _table(select(rows, model=model, language=language), model, language)
-        for model in distinct(rows, "model")
-        for language in distinct(rows, "language")
-    ]
+    return [_table(mine, *where) for where, mine in groups(rows, "model", "language")]
 
 
 def _table(rows: Rows, model: str, language: str) -> Table:

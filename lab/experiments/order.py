@@ -10,7 +10,7 @@ from lab.experiments.languages import ENGLISH
 from lab.experiments.learn import bytes_per_token, tokens_by_line
 from lab.experiments.plots import Panel, Series
 from lab.experiments.prune import mixed
-from lab.experiments.tables import Table, distinct, number, only, select, with_paper
+from lab.experiments.tables import Table, distinct, groups, number, only, select, with_paper
 
 ADDED = 16_000
 WAYS = ("prune-extend", "extend-prune")
@@ -45,11 +45,7 @@ def measure(setup: Setup, cell: Cell) -> Iterator[Row]:
 
 def tables(rows: Rows) -> list[Table]:
     """The paper's table."""
-    return [
-        _table(select(rows, model=model, language=language), model, language)
-        for model in distinct(rows, "model")
-        for language in distinct(rows, "language")
-    ]
+    return [_table(mine, *where) for where, mine in groups(rows, "model", "language")]
 
 
 def _table(rows: Rows, model: str, language: str) -> Table:

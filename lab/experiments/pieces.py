@@ -6,7 +6,7 @@ import tokengraft as tg
 from lab.experiments.experiment import Cell, Claim, Experiment, Row, Rows, Setup
 from lab.experiments.languages import language_of
 from lab.experiments.plots import Panel, Series
-from lab.experiments.tables import Table, distinct, number, only, select
+from lab.experiments.tables import Table, distinct, groups, number, only, select
 
 
 def measure(setup: Setup, cell: Cell) -> Iterator[Row]:
@@ -41,13 +41,11 @@ def tables(rows: Rows) -> list[Table]:
     """Bytes per token by size."""
     sizes = sorted(distinct(rows, "size"))
     lines = []
-    for model in distinct(rows, "model"):
-        for language in distinct(rows, "language"):
-            mine = select(rows, model=model, language=language)
-            found = [only(mine, size=size) for size in sizes]
-            rates = [number(row["bytes_per_token"], 2) if row else "–" for row in found]
-            added = max((row["characters"] for row in mine), default=0)
-            lines.append((model, language_of(language).name, *rates, f"{added:,}"))
+    for (model, language), mine in groups(rows, "model", "language"):
+        found = [only(mine, size=size) for size in sizes]
+        rates = [number(row["bytes_per_token"], 2) if row else "–" for row in found]
+        added = max(row["characters"] for row in mine)
+        lines.append((model, language_of(language).name, *rates, f"{added:,}"))
     heads = ("tokenizer", "language", "base", *(f"+{size:,}" for size in sizes if size), "missing characters added")
     return [Table("Bytes per token on FLORES", heads, lines)]
 

@@ -11,7 +11,7 @@ from lab.experiments.intervals import extremes, gain_columns, gain_of, gains_of
 from lab.experiments.languages import ENGLISH, language_of
 from lab.experiments.learn import bytes_per_token, reached, tokens_by_line
 from lab.experiments.plots import Panel, Series
-from lab.experiments.tables import Table, distinct, number, only, percent, select
+from lab.experiments.tables import Table, distinct, groups, number, only, percent, select
 
 SIZES = (16_000, 64_000, 80_000, 112_000)
 COUNTED = ("leaf-frequency", "merge", "frequency")
@@ -121,19 +121,16 @@ NONE = "–"
 
 def _by_language(rows: Rows, size: int) -> Table:
     lines = []
-    for language in distinct(rows, "language"):
-        for model in distinct(rows, "model"):
-            mine = [row for row in select(rows, language=language, model=model) if row.get("counting") != "by merges"]
-            base = only(mine, method="base")
-            cells = []
-            for method in METHODS[:5]:
-                row = only(mine, method=method, size=size)
-                changes = (
-                    [percent(row[n] / base[n] - 1, signed=True) for n in ("target", "english")] if row and base else []
-                )
-                cells.append(f"{' / '.join(changes)}; {row['newly_unreachable']:,}" if row else NONE)
-            if any(cell != NONE for cell in cells):
-                lines.append((language_of(language).name, MODEL_NAMES.get(model, model), *cells))
+    counted = [row for row in rows if row.get("counting") != "by merges"]
+    for (language, model), mine in groups(counted, "language", "model"):
+        base, cells = only(mine, method="base"), []
+        for method in METHODS[:5]:
+            row, changes = only(mine, method=method, size=size), []
+            if row and base:
+                changes = [percent(row[n] / base[n] - 1, signed=True) for n in ("target", "english")]
+            cells.append(f"{' / '.join(changes)}; {row['newly_unreachable']:,}" if row else NONE)
+        if any(cell != NONE for cell in cells):
+            lines.append((language_of(language).name, MODEL_NAMES.get(model, model), *cells))
     return Table(
         f"Every language, {size:,} tokens removed",
         ("language", "tokenizer", *(f"`{method}`" for method in METHODS[:5])),
@@ -144,21 +141,13 @@ def _by_language(rows: Rows, size: int) -> Table:
 
 def _by_counting(rows: Rows, size: int) -> Table:
     lines = []
-    for language in distinct(rows, "language"):
-        for model in distinct(rows, "model"):
-            mine = select(rows, language=language, model=model)
-            base = only(mine, method="base")
-            found = [only(mine, method="leaf-frequency", size=size, counting=way) for way in ("by merges", "default")]
-            if base and all(found):
-                cells = [
-                    cell
-                    for row in found
-                    for cell in (
-                        percent(row["seen"], 3, signed=True),
-                        percent(base["target"] / row["target"] - 1, 3, signed=True),
-                    )
-                ]
-                lines.append((language_of(language).name, MODEL_NAMES.get(model, model), *cells))
+    for (language, model), mine in groups(rows, "language", "model"):
+        base = only(mine, method="base")
+        found = [only(mine, method="leaf-frequency", size=size, counting=way) for way in ("by merges", "default")]
+        if base and all(found):
+            changes = [change for row in found for change in (row["seen"], base["target"] / row["target"] - 1)]
+            cells = [percent(change, 3, signed=True) for change in changes]
+            lines.append((language_of(language).name, MODEL_NAMES.get(model, model), *cells))
     heads = ("by merges: seen", "by merges: FLORES", "default: seen", "default: FLORES")
     return Table(
         f"Counting tokens by merges, {size:,} tokens removed with `leaf-frequency`",

@@ -10,7 +10,7 @@ from lab.experiments.languages import ENGLISH, language_of
 from lab.experiments.learn import Fresh, bytes_per_token, tokens_by_line, train_fresh
 from lab.experiments.plots import Panel, Series
 from lab.experiments.prune import LEAF, TIE, mixed, most_unreachable
-from lab.experiments.tables import NOTHING, Table, distinct, number, only, select, with_paper
+from lab.experiments.tables import NOTHING, Table, distinct, groups, number, only, select, with_paper
 
 BY_MERGES = ("leaf-frequency", "merge")
 """The methods for which the paper's toolkit counts tokens with merge skipping off. For `frequency` it is on."""
@@ -70,12 +70,10 @@ def _extended(
 def tables(rows: Rows) -> list[Table]:
     """The paper's table: three parts for each extension method."""
     found = []
-    for model in distinct(rows, "model"):
-        for language in distinct(rows, "language"):
-            mine = select(rows, model=model, language=language)
-            for method in ("continued", "naive"):
-                parts = (("target", language), ("english", ENGLISH), ("unreachable", ""))
-                found += [_table(mine, method, column, code, model) for column, code in parts]
+    for (model, language), mine in groups(rows, "model", "language"):
+        for method in ("continued", "naive"):
+            parts = (("target", language), ("english", ENGLISH), ("unreachable", ""))
+            found += [_table(mine, method, column, code, model) for column, code in parts]
     return found
 
 

@@ -3,8 +3,9 @@
 import csv
 import io
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 NOTHING = "–"
@@ -74,6 +75,14 @@ def only(rows: Iterable[Mapping[str, Any]], **values: object) -> Mapping[str, An
 def distinct(rows: Iterable[Mapping[str, Any]], name: str) -> list[Any]:
     """The values of a column, each once, in the order of the rows."""
     return list(dict.fromkeys(row[name] for row in rows if row.get(name) is not None))
+
+
+def groups(rows: Iterable[Mapping[str, Any]], *names: str) -> Iterator[tuple[tuple[Any, ...], list[Mapping[str, Any]]]]:
+    """The values of some columns, and the rows that have them; the first column varies slowest."""
+    rows = list(rows)
+    for values in product(*(distinct(rows, name) for name in names)):
+        if found := select(rows, **dict(zip(names, values, strict=True))):
+            yield values, found
 
 
 def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -18,12 +18,11 @@ USUAL_STEP = 89
 
 
 def tables(rows: Rows) -> list[Table]:
-    """For each language: bits per byte, tasks, all recipes. Then tokenizers, rows of new tokens, and earlier runs."""
+    """For each language: bits per byte, tasks, all recipes. Then tokenizers, and rows of new tokens."""
     named = [name for name in distinct(rows, "language") if _chosen(rows, name, "base")]
     found = [make(rows, name) for make in (_bits_table, _tasks_table) for name in named]
     found += [_tokenizer_table(rows), _moved_table(rows)]
     found += [_recipes_table(rows, name) for name in named]
-    found += [table for name in distinct(rows, "language") if (table := _earlier_table(rows, name)).rows]
     return found + [table for name in distinct(rows, "language") if (table := _study_table(rows, name)).rows]
 
 
@@ -209,34 +208,6 @@ def _recipes_table(rows: Rows, language: str) -> Table:
     )
 
 
-def _earlier_table(rows: Rows, language: str) -> Table:
-    """Runs that were chosen and reported on the same text."""
-    ends = [r for r in select(rows, kind="end", language=language) if not r.get("target_mb") and r["init"] == "fvt"]
-    ends = [row for row in ends if row.get("choice") is None]
-    lines = [
-        (
-            f"{row['arm']} {row['size']:,}" if row["size"] else row["arm"],
-            f"{row['step_kb']:g}",
-            f"{row['rate']:g}",
-            f"× {row['row_factor']:g}",
-            number(row["read_mb"], 1),
-            row["recipe"],
-            row["seed"],
-            number(row["held_out"]),
-            number(row["flores"]),
-            number(row["kept_held_out"]),
-        )
-        for row in sorted(ends, key=lambda row: (row["passes"] > 1.5, row["held_out"]))
-    ]
-    heads = ("tokenizer", "step, kB", "rate", "new rows", "read, MB", "besides", "seed", "held out", "FLORES")
-    return Table(
-        f"{language_of(language).name}: earlier runs",
-        (*heads, "English held out"),
-        lines,
-        "On other held-out documents, which served to choose and to report: too good for the arm with more recipes.",
-    )
-
-
 def _study_table(rows: Rows, language: str) -> Table:
     """Every run beside the unchanged model with the same text, rate and seed."""
     mine = [row for row in select(rows, kind="end", language=language) if row.get("target_mb")]
@@ -328,29 +299,25 @@ def claims(rows: Rows) -> list[Claim]:
         beside = [compared(rows, naive, ours, text) for text in texts]
         if None in (*against, *beside):
             continue
-        found.append(
+        tokens = [mean(row["tokens"] for row in runs) for runs in arms]
+        found += [
             Claim(
                 f"{name}: after training, naive and continued tokenizers are within 1 %",
-                all(change.low > -0.01 and change.high < 0.01 for change in beside),
+                all(change.within(0.01) for change in beside),
                 f"bits per byte of naive: {_both(beside)}",
-            )
-        )
-        found.append(
+            ),
             Claim(
                 f"{name}: at equal text, the adapted model is within 1 % of the unchanged one",
                 all(change.high < 0.01 for change in against),
                 f"bits per byte: {_both(against)}",
-            )
-        )
-        tokens = [mean(row["tokens"] for row in runs) for runs in arms]
-        found.append(
+            ),
             Claim(
                 f"{name}: the same text is fewer tokens to train on (26 % fewer in the paper, with half English)",
                 tokens[1] < tokens[0],
                 f"{percent(1 - tokens[1] / tokens[0])} fewer; naive {percent(1 - tokens[2] / tokens[0])}",
-            )
-        )
-        found += _moved_claims(rows, language)
+            ),
+            *_moved_claims(rows, language),
+        ]
     return found
 
 

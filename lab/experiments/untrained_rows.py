@@ -80,7 +80,7 @@ def load_model(folder: str, *, untie: bool):
 
 def parts(path: str, most: float) -> list[str]:
     """The first parts of a text, of at most so many bytes."""
-    return [*tg.train.score.chunks(up_to(read_documents(Path(path)), most))]
+    return [*tg.measure.bits.chunks(up_to(read_documents(Path(path)), most))]
 
 
 class Scorer:

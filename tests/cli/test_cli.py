@@ -19,31 +19,28 @@ def run(*arguments, **options):
     return subprocess.run(command, capture_output=True, text=True, check=False, **options)
 
 
-def test_inspect_prints_a_line_a_finding(tmp_path, capsys):
+def test_inspect_prints_a_line_a_finding(tmp_path, tokengraft):
     folder = builders.write(tmp_path, builders.byte_level(ignore_merges=True))
-    assert cli.main(["inspect", str(folder)]) == 0
-    lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    lines = dict(line.split(maxsplit=1) for line in tokengraft("inspect", folder).out.splitlines())
     assert lines["kind"] == "byte-level BPE"
     assert lines["flags"] == "ignore_merges on, byte_fallback off"
     assert lines["unreachable"] == "0: merges can produce every learned token"
 
 
-def test_inspect_json_is_data(tmp_path, capsys):
-    folder = builders.write(tmp_path, builders.sentencepiece())
-    cli.main(["inspect", str(folder), "--json"])
-    found = json.loads(capsys.readouterr().out)
+def test_inspect_json_is_data(tmp_path, tokengraft):
+    found = tokengraft("inspect", builders.write(tmp_path, builders.sentencepiece()), "--json").json
     assert found["kind"] == "sentencepiece"
     assert found["id_layout"][0] == {"first": 0, "last": 2, "use": "added"}
 
 
-def test_warnings_are_shown(tmp_path, capsys):
+def test_warnings_are_shown(tmp_path, tokengraft):
     ignored, incomplete = builders.byte_level(), builders.specials_first()
     ignored["added_tokens"][0]["id"] = 7777
     del incomplete["model"]["vocab"]["ñ"]
-    cli.main(["inspect", str(builders.write(tmp_path / "ignored", ignored))])
-    assert "1 added tokens do not have the id that added_tokens lists" in capsys.readouterr().out
-    cli.main(["inspect", str(builders.write(tmp_path / "incomplete", incomplete))])
-    assert "1 of the 256 bytes have no token" in capsys.readouterr().out
+    shown = tokengraft("inspect", builders.write(tmp_path / "ignored", ignored)).out
+    assert "1 added tokens do not have the id that added_tokens lists" in shown
+    shown = tokengraft("inspect", builders.write(tmp_path / "incomplete", incomplete)).out
+    assert "1 of the 256 bytes have no token" in shown
 
 
 @pytest.mark.parametrize("raw", [b"", b"{}", b"\xff", b"[" * 5000, b'{"model": {"type": "Unigram"}}'])
@@ -56,15 +53,10 @@ def test_a_bad_file_ends_in_an_error_a_hint_and_status_2(tmp_path, raw):
     assert "Traceback" not in done.stderr
 
 
-def test_version_and_help(capsys):
-    for arguments in (["--version"], ["--help"], ["inspect", "--help"]):
-        with pytest.raises(SystemExit) as stopped:
-            cli.main(arguments)
-        assert stopped.value.code == 0
-    shown = capsys.readouterr().out
-    assert "tokengraft 0." in shown
-    assert "inspect" in shown
-    assert "SOURCE" in shown
+def test_version_and_help(tokengraft):
+    assert "tokengraft 0." in tokengraft("--version").out
+    assert "inspect" in tokengraft("--help").out
+    assert "SOURCE" in tokengraft("inspect", "--help").out
 
 
 def test_a_closed_pipe_is_no_traceback(tmp_path):

@@ -1,10 +1,10 @@
 """No option is dropped or ignored, and no input is an output."""
 
 import argparse
-import json
 
 import builders
 import pytest
+from outputs import content
 
 import tokengraft as tg
 from tokengraft import cli
@@ -67,30 +67,21 @@ def counts(model, text, tmp_path):
     return tg.count(tg.load(model), text).save(tmp_path / "et.parquet")
 
 
-def run(capsys, *arguments):
-    """The exit status and what was printed to stderr."""
-    status = cli.main([*map(str, arguments)])
-    return status, capsys.readouterr().err
+def test_a_repeated_option_refused_by_the_parser_says_which(model, tokengraft):
+    shown = tokengraft("transplant", model, model, "--init", "fvt", "--init", "mean", code=2).err
+    assert "argument --init: given twice" in shown
 
 
-def test_a_repeated_option_refused_by_the_parser_says_which(model, capsys):
-    with pytest.raises(SystemExit) as stopped:
-        cli.main(["transplant", str(model), str(model), "--init", "fvt", "--init", "mean"])
-    assert stopped.value.code == 2
-    assert "argument --init: given twice" in capsys.readouterr().err
-
-
-def test_texts_of_repeated_options_are_all_measured(model, text, tmp_path, capsys):
+def test_texts_of_repeated_options_are_all_measured(model, text, tmp_path, tokengraft):
     (tmp_path / "en.txt").write_text("the cat\n")
-    cli.main(["evaluate", str(model), "--text", f"et={text}", "--text", f"en={tmp_path / 'en.txt'}", "--json"])
-    assert {score["text"] for score in json.loads(capsys.readouterr().out)["scores"]} == {"et", "en"}
+    found = tokengraft("evaluate", model, "--text", f"et={text}", "--text", f"en={tmp_path / 'en.txt'}", "--json").json
+    assert {score["text"] for score in found["scores"]} == {"et", "en"}
 
 
-def test_counts_of_repeated_options_are_all_learned_from(model, counts, tmp_path):
+def test_counts_of_repeated_options_are_all_learned_from(model, counts, tmp_path, tokengraft):
     (tmp_path / "zz.txt").write_text("zzqqzz " * 50)
     more = tg.count(tg.load(model), tmp_path / "zz.txt").save(tmp_path / "zz.parquet")
-    out = ["--out", str(tmp_path / "out"), "--quiet"]
-    assert cli.main(["extend", str(model), "--counts", str(counts), "--counts", str(more), "--add", "12", *out]) == 0
+    tokengraft("extend", model, "--counts", counts, "--counts", more, "--add", 12, "--out", tmp_path / "out")
     learned = tg.load(tmp_path / "out").vocab
     assert any("zz" in token for token in learned)
     assert any("Ãµ" in token and len(token) > 2 for token in learned)
@@ -106,15 +97,14 @@ def test_counts_of_repeated_options_are_all_learned_from(model, counts, tmp_path
         ["--max-bytes", "1GB"],
     ],
 )
-def test_with_counts_every_reading_option_is_refused_even_with_its_default(model, counts, tmp_path, capsys, option):
-    out = ["--out", tmp_path / "out"]
-    for command in (["extend", model, "--add", 5], ["prune", model, "--remove", 5]):
-        status, said = run(capsys, *command, "--counts", counts, *out, *option)
-        assert status == 2
+def test_with_counts_every_reading_option_is_refused_even_with_its_default(model, counts, tmp_path, tokengraft, option):
+    for command in (
+        ["extend", model, "--add", 5, "--counts", counts],
+        ["prune", model, "--remove", 5, "--counts", counts],
+        ["prune", model, "--remove", 5, "--method", "last-id-leaf"],
+    ):
+        said = tokengraft(*command, "--out", tmp_path / "out", *option, code=2).err
         assert f"{option[0]} has no effect without --corpus" in said
-    status, said = run(capsys, "prune", model, "--method", "last-id-leaf", "--remove", 5, *out, *option)
-    assert status == 2
-    assert f"{option[0]} has no effect without --corpus" in said
 
 
 def test_every_need_names_options_of_the_same_commands_or_a_fact():
@@ -160,12 +150,10 @@ def test_every_field_of_the_table_is_one_of_the_options_of_an_adaptation():
         (["prune", "--remove", 5, "--counts", "C", "--keep-coverage", 0.9], "has no effect without --remove auto"),
     ],
 )
-def test_an_option_that_would_be_ignored_is_refused(model, counts, text, tmp_path, capsys, arguments, said):
+def test_an_option_that_would_be_ignored_is_refused(model, counts, text, tmp_path, tokengraft, arguments, said):
     places = {"C": counts, "T": text, "M": model, "E": tmp_path / "e.json"}
     command, *others = [places.get(argument, argument) for argument in arguments]
-    status, shown = run(capsys, command, model, *others, "--out", tmp_path / "out")
-    assert status == 2
-    assert said in shown
+    assert said in tokengraft(command, model, *others, "--out", tmp_path / "out", code=2).err
     assert not (tmp_path / "out").exists()
 
 
@@ -188,17 +176,16 @@ def test_an_option_that_would_be_ignored_is_refused(model, counts, text, tmp_pat
         "transplant M D --out D",
     ],
 )
-def test_an_input_is_never_an_output_even_with_force(model, counts, text, tmp_path, capsys, arguments):
+def test_an_input_is_never_an_output_even_with_force(model, counts, text, tmp_path, tokengraft, arguments):
     donor = builders.write(tmp_path / "donor", builders.byte_level())
     (tmp_path / "link").symlink_to(text)
     places = {"M": model, "C": counts, "T": text, "O": tmp_path / "out", "D": donor, "P": tmp_path / "*.txt"}
     places["F"] = tmp_path / "link"
-    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    before = content(tmp_path)
     parts = [part.partition("/") for part in arguments.split()]
-    status, said = run(capsys, *(f"{places.get(head, head)}{slash}{tail}" for head, slash, tail in parts), "--force")
-    assert status == 2, said
-    assert "output" in said
-    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+    given = [f"{places.get(head, head)}{slash}{tail}" for head, slash, tail in parts]
+    assert "output" in tokengraft(*given, "--force", code=2).err
+    assert content(tmp_path) == before
 
 
 def test_standard_input_is_an_input_too(model, text):
@@ -214,14 +201,13 @@ def test_standard_input_is_an_input_too(model, text):
     assert text.read_bytes() == before
 
 
-def test_what_force_may_not_delete_is_known_before_the_text_is_read(model, tmp_path, capsys):
+def test_what_force_may_not_delete_is_known_before_the_text_is_read(model, tmp_path, tokengraft):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "model.safetensors").write_text("paid for")
     missing = tmp_path / "no-such-text.txt"
     arguments = ["--corpus", missing, "--out", tmp_path / "out", "--force"]
     for command in (["extend", model, "--add", 5], ["prune", model, "--remove", 5]):
-        status, said = run(capsys, *command, *arguments)
-        assert status == 2
+        said = tokengraft(*command, *arguments, code=2).err
         assert "model.safetensors`, which --force would delete" in said
 
 

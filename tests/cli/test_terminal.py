@@ -19,10 +19,6 @@ from checkpoints import ENGLISH, ESTONIAN, checkpoint
 
 import tokengraft as tg
 from tokengraft import cli, progress
-from tokengraft.options import values as texts
-from tokengraft.options.option import command_line, given_options
-from tokengraft.options.table import options_of
-from tokengraft.options.values import kept_texts, number, one_text, texts_by_name, weighted_texts
 
 COLOURS = re.compile(rb"\x1b\[[0-9;?]*[a-zA-Z]")
 
@@ -37,9 +33,8 @@ def place(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def extended(place, capsys):
-    assert cli.main(["extend", "model", "--corpus", "et.txt", "--add", "16", "--out", "extended", "--quiet"]) == 0
-    capsys.readouterr()
+def extended(place, tokengraft):
+    tokengraft("extend", "model", "--corpus", "et.txt", "--add", "16", "--out", "extended", "--quiet")
     return place / "extended"
 
 
@@ -149,12 +144,11 @@ def test_without_a_terminal_a_stage_is_one_plain_line_and_quiet_shows_none(capsy
 
 @pytest.mark.usefixtures("place")
 @pytest.mark.parametrize("size", [["--add", "4"], ["--remove", "8"], ["--swap", "4", "--as-adapter"]])
-def test_what_to_do_next_is_in_lines_of_at_most_100_characters(capsys, size):
+def test_what_to_do_next_is_in_lines_of_at_most_100_characters(tokengraft, size):
     for name in ("et", "en"):
         Path(f"{name}.txt").rename(f"{name}{'x' * 90}.txt")
     texts = ["--target", f"et=et{'x' * 90}.txt", "--keep", f"en{'x' * 90}.txt"]
-    assert cli.main(["adapt", "model", *texts, *size, "--out", "out"]) == 0
-    err = capsys.readouterr().err
+    err = tokengraft("adapt", "model", *texts, *size, "--out", "out").err
     hints = err[err.index("wrote `out`") :].splitlines()
     assert len(hints) in (4, 5)  # of an adapter, the report has the command
     assert all(len(line) <= 100 for line in hints), hints
@@ -231,119 +225,6 @@ def test_a_stopped_run_says_what_it_kept_and_the_next_one_that_it_resumed(place)
     assert done.stderr.splitlines()[:2] == ["counting et: resumed, from the interrupted run", "counting en"]
 
 
-@pytest.mark.parametrize(
-    ("text", "value"), [("16k", 16_000), ("16K", 16_000), ("1.5M", 1_500_000), ("16_000", 16_000), ("-5", -5), ("7", 7)]
-)
-def test_numbers_can_be_in_thousands_and_millions(text, value):
-    assert number(text) == value
-
-
-@pytest.mark.parametrize("text", ["", "k", "1.5", "0.0001k", "16kb", "16 000", "automatic", "1e3"])
-def test_what_is_not_a_whole_number_is_refused(text, capsys):
-    with pytest.raises(SystemExit):
-        cli.main(["prune", "model", "--remove", text, "--out", "x"])
-    assert "is not a whole number; pass one like 16000 or 16k" in capsys.readouterr().err
-
-
-def test_every_size_is_a_number_like_16k():
-    parser = cli.build_parser()
-    actions = [a for c in parser._subparsers._group_actions[0].choices.values() for a in c._actions]
-    plain = {action.option_strings[0] for action in actions if action.type is int}
-    assert plain == {"--seed", "--workers"}
-
-
-def test_no_option_can_be_abbreviated(capsys):
-    with pytest.raises(SystemExit):
-        cli.main(["adapt", "model", "--target", "et.txt", "--swa", "3", "--out", "x"])
-    said = capsys.readouterr().err
-    assert said.startswith("error: unknown: --swa 3 (did you mean --swap")
-    assert said.endswith("\nhint: see `tokengraft adapt --help`\n")
-
-
-@pytest.mark.parametrize("arguments", [["inspect", "m", "--what"], ["counts", "merge", "a", "--out", "b", "--what"]])
-def test_a_mistake_is_one_line_and_a_pointer_to_the_help_of_its_command(arguments, capsys):
-    with pytest.raises(SystemExit) as stopped:
-        cli.main(arguments)
-    assert stopped.value.code == 2
-    command = "counts merge" if arguments[0] == "counts" else "inspect"
-    assert capsys.readouterr().err == f"error: unknown: --what\nhint: see `tokengraft {command} --help`\n"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["adpt"], "there is no command 'adpt' (did you mean adapt?)\nhint: see `tokengraft --help`\n"),
-        (
-            ["counts", "mrge"],
-            "there is no command 'mrge' (did you mean merge?)\nhint: see `tokengraft counts --help`\n",
-        ),
-        (["zzz"], "there is no command 'zzz'\nhint: see `tokengraft --help`\n"),
-    ],
-)
-def test_an_unknown_command_gets_the_one_that_was_meant(arguments, said, capsys):
-    with pytest.raises(SystemExit) as stopped:
-        cli.main(arguments)
-    assert stopped.value.code == 2
-    assert capsys.readouterr().err == f"error: {said}"
-
-
-def test_without_a_command_five_lines_say_what_it_is_and_three_commands_to_start_with(capsys):
-    assert cli.main([]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 5
-    assert max(map(len, lines)) <= 80
-    commands = [line.strip().split("  ")[0] for line in lines if line.startswith("  ")]
-    assert len(commands) == 3
-    for command in commands:
-        cli.build_parser().parse_args(shlex.split(command)[1:])
-
-
-def test_every_command_has_quiet_and_json():
-    commands = cli.build_parser()._subparsers._group_actions[0].choices
-    merge = commands.pop("counts")._subparsers._group_actions[0].choices["merge"]
-    for command in (*commands.values(), merge):
-        flags = {flag for action in command._actions for flag in action.option_strings}
-        assert {"--quiet", "--json"} <= flags, command.prog
-
-
-def test_texts_have_the_name_that_is_given_or_that_of_their_file(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert texts_by_name(["et=a", "c/en.txt"], "text") == {"et": "a", "en": "c/en.txt"}
-    assert one_text(["a.txt", "b.txt"], "text") == ("a", ["a.txt", "b.txt"])
-    assert one_text(["et=a.txt", "b.txt"], "text") == ("et", ["a.txt", "b.txt"])
-    assert kept_texts(["a", "b"], "keep") == {"keep": ["a", "b"]}
-    assert kept_texts(["a", "de=b", "c"], "keep") == {"keep": "a", "de": ["b", "c"]}
-    (tmp_path / "x=y.txt").write_text("a file with a strange name")
-    assert texts_by_name(["x=y.txt"], "text") == {"x=y": "x=y.txt"}
-    with pytest.raises(tg.errors.OptionError, match="`text` is one text, and 2 were given: 'et', 'en'"):
-        one_text(["et=a", "en=b"], "text")
-
-
-def test_lines_of_a_list_end_where_those_of_a_text_do(tmp_path):
-    (tmp_path / "list.txt").write_bytes("\ufeffa\u2028b\r\n\x0b\x85c\nd\n".encode())
-    assert texts.lines_of(tmp_path / "list.txt", "protect") == ["a\u2028b", "\x0b\x85c", "d"]
-    (tmp_path / "list.txt").write_bytes(b"")
-    assert texts.lines_of(tmp_path / "list.txt", "protect") == texts.lines_of(None, "protect") == []
-
-
-@pytest.mark.parametrize(
-    ("texts", "option"),
-    [
-        (lambda: texts_by_name(["et=a", "et=b"], "text"), "text"),
-        (lambda: texts_by_name(["a/et.txt", "b/et.txt"], "text"), "text"),
-        (lambda: texts_by_name(["et=a", "b/et.txt"], "test"), "test"),
-        (lambda: one_text(["et=a", "et=b"], "held_out"), "held_out"),
-        (lambda: kept_texts(["et=a", "b", "et=c"], "keep"), "keep"),
-        (lambda: kept_texts(["a", "et=b"], "et"), "keep"),
-        (lambda: weighted_texts([["et=a", "et=b"]]), "target"),
-        (lambda: weighted_texts([["et=a"], ["et=b"]]), "target"),
-    ],
-)
-def test_two_texts_of_one_name_are_refused_by_every_option(texts, option):
-    with pytest.raises(tg.errors.OptionError, match=f"two texts of `{option}` are called 'et'"):
-        texts()
-
-
 @pytest.mark.usefixtures("place")
 def test_a_curve_says_that_its_support_is_weighted(place, capsys):
     (place / "other.txt").write_text("\n".join(ESTONIAN[:9]), encoding="utf-8")
@@ -390,37 +271,6 @@ def test_several_files_of_counts_are_one_text_but_not_counts_and_text():
         tg.evaluate({"t": tokenizer}, {"all": ["et.parquet", "en.txt"]})
 
 
-def test_the_recorded_command_gives_the_same_options_again():
-    texts = "--target et=a.txt:2 b.txt --target c.txt --keep d.txt"
-    others = "--no-report --no-keep-llama-cpp-hash --max-bytes 1GB --preserve e.txt f.txt --scripts Latin Greek"
-    given = f"tokengraft adapt model {texts} --swap 16k --for vllm --for ollama {others}".split()
-    parser = cli.build_parser(["adapt"])
-
-    def parsed(words):
-        return vars(parser.parse_args([*words[1:], "--out", "x"])) | {"given": None}
-
-    options = options_of("adapt")
-    named = given_options(options, parser.parse_args([*given[1:], "--out", "x"]))
-    words = shlex.split(command_line("adapt", ["model"], options, {k: v for k, v in named.items() if k != "out"}))
-    assert parsed(words) == parsed(given)
-    assert "--swap 16000" in " ".join(words)
-
-
-@pytest.mark.parametrize("command", ["adapt", "extend", "prune"])
-def test_help_shows_the_options_that_most_need_and_help_all_shows_all(command, capsys):
-    shown = []
-    for option in ("--help", "--help-all"):
-        with pytest.raises(SystemExit) as stopped:
-            cli.main([command, option])
-        assert stopped.value.code == 0
-        shown.append({*re.findall(r"^  (?:-h, )?(--[a-z-]+)", capsys.readouterr().out, flags=re.MULTILINE)})
-    assert len(shown[0] - {"--help", "--help-all"}) <= 14
-    assert shown[0] < shown[1]
-    parser = cli.build_parser([command])._subparsers._group_actions[0].choices[command]
-    flags = [[flag for flag in action.option_strings if flag.startswith("--")] for action in parser._actions]
-    assert shown[1] == {names[0] for names in flags if names}
-
-
 @pytest.mark.usefixtures("place")
 @pytest.mark.parametrize(
     ("options", "message"),
@@ -432,9 +282,8 @@ def test_help_shows_the_options_that_most_need_and_help_all_shows_all(command, c
         ("--add 4 --held-out en.txt --method naive-regen", "--held-out is for continued training"),
     ],
 )
-def test_what_has_no_effect_with_curve_is_refused(options, message, capsys):
-    assert cli.main(["extend", "model", "--corpus", "et.txt", "--curve", *options.split()]) == 2
-    assert message in capsys.readouterr().err
+def test_what_has_no_effect_with_curve_is_refused(options, message, tokengraft):
+    assert message in tokengraft("extend", "model", "--corpus", "et.txt", "--curve", *options.split(), code=2).err
 
 
 @pytest.mark.usefixtures("extended")
@@ -446,18 +295,15 @@ def test_what_has_no_effect_with_curve_is_refused(options, message, capsys):
         ("model extended --text et.parquet --examples", "--examples shows documents"),
     ],
 )
-def test_examples_that_cannot_be_shown_are_refused(arguments, message, capsys):
+def test_examples_that_cannot_be_shown_are_refused(arguments, message, tokengraft):
     cli.main(["count", "model", "et.txt", "--out", "et.parquet", "--quiet"])
-    assert cli.main(["evaluate", *arguments.split()]) == 2
-    assert message in capsys.readouterr().err
+    assert message in tokengraft("evaluate", *arguments.split(), code=2).err
 
 
 @pytest.mark.usefixtures("extended")
-def test_a_dry_run_of_transplant_needs_no_weights(capsys):
+def test_a_dry_run_of_transplant_needs_no_weights(capsys, tokengraft):
     cli.main(["transplant", "model", "extended", "--dry-run", "--json"])
     with_weights = json.loads(capsys.readouterr().out)
-    assert cli.main(["transplant", "model/tokenizer.json", "extended", "--dry-run", "--json"]) == 0
-    alone = json.loads(capsys.readouterr().out)
+    alone = tokengraft("transplant", "model/tokenizer.json", "extended", "--dry-run", "--json").json
     assert alone["added"] == with_weights["added"] > 0
-    assert cli.main(["transplant", "model/tokenizer.json", "extended", "--dry-run"]) == 0
-    assert f"{alone['added']:,} new" in capsys.readouterr().out
+    assert f"{alone['added']:,} new" in tokengraft("transplant", "model/tokenizer.json", "extended", "--dry-run").out

@@ -8,7 +8,6 @@ from test_counting import assert_fast_equals_slow, texts_of_every_category, text
 from test_upstream import STRANGE, texts_of_joined_tokens
 
 import tokengraft as tg
-from tokengraft import cli
 
 SPACE = r"\s*[\r\n]+|\s+(?!\S)|\s+"
 UPPER, LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
@@ -101,14 +100,12 @@ def test_a_document_that_is_read_in_parts_counts_as_a_whole(tokenizer, tmp_path)
         assert parts == whole
 
 
-def test_inspect_names_the_engine(tmp_path, capsys):
+def test_inspect_names_the_engine(tmp_path, tokengraft):
     known = builders.write(tmp_path / "known", builders.byte_level())
     unknown = with_pipeline(builders.byte_level(), None, [split(r"(?<=a)\s+"), byte_level()])
     general = with_pipeline(builders.byte_level(), None, [split(r"\S+|\s+"), byte_level()])
     folders = [known, builders.write(tmp_path / "general", general), builders.write(tmp_path / "unknown", unknown)]
     engines = [tg.inspect(tg.load(folder)).engine for folder in folders]
     assert engines == ["hand-written scanner", "automata", "tokenizers crate"]
-    assert cli.main(["inspect", str(folders[1])]) == 0
-    assert "counted with    automata made from the steps of this pipeline" in capsys.readouterr().out
-    assert cli.main(["inspect", str(folders[2]), "--json"]) == 0
-    assert '"engine": "tokenizers crate"' in capsys.readouterr().out
+    assert "counted with    automata made from the steps of this pipeline" in tokengraft("inspect", folders[1]).out
+    assert '"engine": "tokenizers crate"' in tokengraft("inspect", folders[2], "--json").out

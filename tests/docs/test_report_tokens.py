@@ -4,7 +4,7 @@ import csv
 import io
 from pathlib import Path
 
-from checkpoints import ESTONIAN
+from checkpoints import ESTONIAN, changed
 from hostile import MODEL
 
 import tokengraft as tg
@@ -87,7 +87,7 @@ def test_the_last_row_of_a_list_that_is_too_tall_for_browsers_can_be_seen(opened
 
 def test_the_frequencies_and_examples_of_tokens_are_those_of_the_text(opened, adapted, tmp_path):
     base = tg.load(adapted / MODEL)
-    new = tg.extend(base, tg.count(base, iter(ESTONIAN)), 20).apply(base)
+    new = changed(base, add=20)
     tg.report(base, new, {"et": adapted / "et.txt"}, out=tmp_path / "page.html")
     shown = opened(tmp_path / "page.html")
     counts = tg.count(new, adapted / "et.txt", read_options=tg.ReadOptions(documents="lines")).tokens(new)

@@ -8,7 +8,7 @@ from types import MappingProxyType
 import builders
 import numpy as np
 import pytest
-from checkpoints import ENGLISH, ESTONIAN, checkpoint, tables
+from checkpoints import ENGLISH, ESTONIAN, changed, checkpoint, tables
 
 import tokengraft as tg
 from lab.experiments import rows, similar
@@ -101,7 +101,7 @@ def base(tmp_path):
 
 @pytest.fixture
 def extended(base):
-    return tg.extend(base, tg.count(base, iter(ESTONIAN)), 40).apply(base)
+    return changed(base, add=40)
 
 
 def similar_of(old, new, counts):
@@ -172,7 +172,7 @@ def test_bits_before_training_are_those_of_the_model_and_their_parts_add_up(tmp_
 
     tiny_llama(tmp_path / "model", bos_token_id=0)
     base, model = tg.load(tmp_path / "model"), load_model(tmp_path / "model", untie=False)
-    new = tg.extend(base, tg.count(base, iter(ESTONIAN)), 14).apply(base)
+    new = changed(base, add=14)
     text, scorer, new_ids = [ENGLISH[0], ESTONIAN[0]], Scorer(model), [*range(base.n_rows, new.n_rows)]
     before = scorer.score(model, base, text, [])
     tg.transplant_model(model, tg.plan(base, new))

@@ -29,10 +29,7 @@ WORDS = "the cat sat on the mat kass istus matil ja teine õhtu õdus кот с�
 
 def split_by(pattern: str) -> Document:
     """A byte-level tokenizer with this pattern."""
-    document = builders.byte_level()
-    split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
-    step = document["pre_tokenizer"] | {"use_regex": False}
-    return document | {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, step]}}
+    return builders.byte_level() | {"pre_tokenizer": builders.split_by(pattern)}
 
 
 def normalized_by(document: Document, name: str) -> Document:

@@ -3,24 +3,13 @@
 import json
 
 import pytest
-from checkpoints import checkpoint, write_texts
 
 import tokengraft as tg
-from tokengraft import cli
 from tokengraft.counts.count import count_with_hold_out
 from tokengraft.pipeline.options import AdaptOptions
 from tokengraft.pruning.order import COVERAGE
 
 pytestmark = pytest.mark.usefixtures("transformers_running")
-
-
-@pytest.fixture
-def place(tmp_path, monkeypatch):
-    """A folder with a model and texts, as the working directory."""
-    checkpoint(tmp_path / "model")
-    write_texts(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def adapted(*, out="out", **values):
@@ -30,10 +19,9 @@ def adapted(*, out="out", **values):
     return tg.adapt("model", **texts, **sizes, remove="auto", out=out, options=options)
 
 
-def command(capsys, *more, code=0):
+def command(tokengraft, *more, code=0):
     arguments = ["adapt", "model", "--target", "et=et.txt", "--keep", "en=en.txt", "--out", "out", "--quiet", *more]
-    assert cli.main(arguments) == code
-    return capsys.readouterr()
+    return tokengraft(*arguments, code=code)
 
 
 def parts(base):
@@ -93,8 +81,8 @@ def test_tokens_can_be_learned_after_pruning(add):
     assert (done.plan.summary.moved > 0) == ids_change
 
 
-def test_output_record_and_files_say_what_was_chosen(place, capsys):
-    shown = command(capsys, "--remove", "auto", "--keep-coverage", "0.9")
+def test_output_record_and_files_say_what_was_chosen(place, tokengraft):
+    shown = command(tokengraft, "--remove", "auto", "--keep-coverage", "0.9")
     assert "\nsize            at least 90 % of the tokens of the corpus and of every held-out text stay" in shown.out
     removed = shown.out.split(" removed, ")[0].split()[-1]
     assert [line.split()[0] for line in shown.out.splitlines() if line.endswith("chosen")] == [removed]
@@ -107,54 +95,35 @@ def test_output_record_and_files_say_what_was_chosen(place, capsys):
     assert record["transplant"]["removed"] == adaptation["pruned"] == int(removed)
     assert adaptation["coverage"] == 0.9
     assert int(removed) in [point["removed"] for point in adaptation["prune_curve"]]
-    assert cli.main(["adapt", "--recipe", "out/tokengraft.json", "--out", "again", "--quiet"]) == 0
+    tokengraft("adapt", "--recipe", "out/tokengraft.json", "--out", "again", "--quiet")
     for path in (place / "out").iterdir():
         assert path.read_bytes() == (place / "again" / path.name).read_bytes()
 
 
 @pytest.mark.usefixtures("place")
-def test_the_report_has_the_curve_and_the_reason(capsys, monkeypatch):
+def test_the_report_has_the_curve_and_the_reason(tokengraft, monkeypatch):
     seen = []
     monkeypatch.setattr(tg.pipeline.write, "report_page", lambda content: seen.append(content) or "page")
-    command(capsys, "--remove", "auto")
+    command(tokengraft, "--remove", "auto")
     (content,) = seen
     assert content.prune_curve
     assert content.size_reason.startswith(f"{len(content.plan.removed)} pruned: at least 99.95 % of the tokens")
 
 
-def test_a_dry_run_says_that_the_number_is_chosen_later(place, capsys):
-    shown = command(capsys, "--remove", "auto", "--dry-run").out
+def test_a_dry_run_says_that_the_number_is_chosen_later(place, tokengraft):
+    shown = command(tokengraft, "--remove", "auto", "--dry-run").out
     rows = tg.load("model").n_rows
     assert f"rows            {rows} → {rows}, less what --remove auto removes" in shown
     assert "parameters      +0, less what --remove auto removes" in shown
-    shown = json.loads(command(capsys, "--remove", "auto", "--add", "7", "--dry-run", "--json").out)
+    shown = json.loads(command(tokengraft, "--remove", "auto", "--add", "7", "--dry-run", "--json").out)
     assert (shown["removes_auto"], shown["rows_after"]) == (True, rows + 7)
-    assert not json.loads(command(capsys, "--remove", "7", "--dry-run", "--json").out)["removes_auto"]
+    assert not json.loads(command(tokengraft, "--remove", "7", "--dry-run", "--json").out)["removes_auto"]
     assert not (place / "out").exists()
-
-
-@pytest.mark.usefixtures("place")
-def test_a_number_that_was_given_has_a_curve_too():
-    done = tg.adapt("model", target="et.txt", remove=9, out="out", options=AdaptOptions(quiet=True))
-    assert [point.removed for point in done.prune_curve if point.removed < 12] == [9]
-    assert (done.coverage, done.size_reason) == (None, None)
-    assert [*done.prune_curve[0].cost] == ["target"]
-
-
-@pytest.mark.usefixtures("place")
-def test_a_coverage_that_no_removal_leaves_is_a_warning():
-    base = tg.load("model")
-    used = {token for name in ("et.txt", "en.txt") for token in tg.count(base, name).tokens(base)}
-    unused = [token.string for token in base.tokens if token.id not in used]
-    done = adapted(keep_coverage=1, protection=tg.Protection(tokens=unused, defaults=False))
-    assert done.tokenizer.ids == base.ids
-    assert any(text.startswith("no token is removed: without the first one") for text in done.warnings)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--remove auto --keep-coverage 0", "--keep-coverage is 0.0; it must be above 0"),
         ("--remove auto --keep-coverage nan", "--keep-coverage is nan; it must be above 0"),
         ("--remove 5 --keep-coverage 0.9", "--keep-coverage has no effect without --remove auto"),
         ("--swap 5 --remove auto", "--swap 5 was given together with --add 0 --remove auto"),
@@ -162,8 +131,8 @@ def test_a_coverage_that_no_removal_leaves_is_a_warning():
         ("--remove auto --add 300 --keep-llama-cpp-hash", "--keep-llama-cpp-hash needs ids that do not move"),
     ],
 )
-def test_values_without_meaning_or_effect_are_refused(place, capsys, options, message):
-    shown = command(capsys, *options.split(), code=2).err
+def test_values_without_meaning_or_effect_are_refused(place, tokengraft, options, message):
+    shown = command(tokengraft, *options.split(), code=2).err
     assert message in shown
     assert "\nhint: " in shown
     assert not (place / "out").exists()

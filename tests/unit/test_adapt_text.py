@@ -4,9 +4,8 @@ import os
 from dataclasses import fields, replace
 from fractions import Fraction
 
-import builders
 import pytest
-from checkpoints import ENGLISH, ESTONIAN, LATVIAN, adapted, checkpoint, write_texts
+from checkpoints import ENGLISH, ESTONIAN, LATVIAN, adapted
 
 import tokengraft as tg
 from tokengraft import errors
@@ -20,23 +19,6 @@ from tokengraft.pipeline.texts import Mix, TextSize, extend_by_mix, mix, whole_f
 
 pytestmark = pytest.mark.usefixtures("transformers_running")
 HALF = Fraction(1, 2)
-
-
-@pytest.fixture
-def texts(tmp_path):
-    return write_texts(tmp_path)
-
-
-@pytest.fixture
-def model(texts):
-    checkpoint(texts / "model")
-    return texts / "model"
-
-
-@pytest.fixture
-def holey(texts):
-    """A tokenizer with holes among its ids."""
-    return builders.write(texts / "holey", builders.specials_first())
 
 
 # Targets.

@@ -11,7 +11,7 @@ import pytest
 from checkpoints import ESTONIAN, set_config
 
 import tokengraft as tg
-from tokengraft import cli, errors
+from tokengraft import errors
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers")
@@ -100,19 +100,15 @@ def test_16_bits_are_close_to_32(monkeypatch):
 
 
 @pytest.mark.usefixtures("place")
-def test_the_command_shows_bits_beside_bytes_per_token(capsys):
+def test_the_command_shows_bits_beside_bytes_per_token(tokengraft):
     command = ["evaluate", "base=model", "new=new", "--text", "et=held-out.txt", "--bits"]
-    assert cli.main(command) == 0
-    shown = capsys.readouterr().out
+    shown = tokengraft(*command).out
     assert "bits/byte" in shown
     assert "bytes/token" in shown
-    assert cli.main([*command, "--json"]) == 0
-    scores = json.loads(capsys.readouterr().out)["scores"]
+    scores = tokengraft(*command, "--json").json["scores"]
     assert all(score["bits_per_byte"] > 0 for score in scores)
-    assert cli.main([*command, "--csv"]) == 0
-    assert "bits_per_byte" in capsys.readouterr().out.splitlines()[0]
-    assert cli.main([word for word in command if word != "--bits"] + ["--json"]) == 0
-    assert "bits_per_byte" not in capsys.readouterr().out
+    assert "bits_per_byte" in tokengraft(*command, "--csv").out.splitlines()[0]
+    assert "bits_per_byte" not in tokengraft(*[word for word in command if word != "--bits"] + ["--json"]).out
 
 
 def test_the_model_folder_is_not_changed(place):

@@ -9,7 +9,6 @@ import pytest
 from tiny_models import model_in, texts, tiny_llama, tiny_model, torch, transformers
 
 import tokengraft as tg
-from tokengraft import cli
 from tokengraft.errors import CheckpointError, OptionError, OutputError
 
 SHARE = 0.3
@@ -99,11 +98,10 @@ def test_a_share_of_0_is_the_trained_model_and_of_1_has_trained_new_rows(tmp_pat
     assert all(torch.equal(last[name], value) for name, value in before.items() if name != table)
 
 
-def test_the_same_blend_has_the_same_bytes_and_other_commands_read_it(tmp_path, capsys):
+def test_the_same_blend_has_the_same_bytes_and_other_commands_read_it(tmp_path, tokengraft):
     adapted_and_trained(tmp_path, MODELS["llama"])
     command = ["blend", str(tmp_path / "trained"), str(tmp_path / "adapted"), "--share", "0.3", "--out"]
-    assert cli.main([*command, str(tmp_path / "first")]) == 0
-    assert "0.7 × trained + 0.3 × before training" in capsys.readouterr().out
+    assert "0.7 × trained + 0.3 × before training" in tokengraft(*command, tmp_path / "first").out
     tg.blend(tmp_path / "trained", tmp_path / "adapted", share=0.3, out=tmp_path / "second")
     files = sorted(path.name for path in (tmp_path / "first").iterdir())
     assert files == sorted(path.name for path in (tmp_path / "second").iterdir())
@@ -113,7 +111,7 @@ def test_the_same_blend_has_the_same_bytes_and_other_commands_read_it(tmp_path, 
     assert "0.3 times those before training" in card
     assert str(tmp_path) not in card
     assert "training_args.bin" not in files
-    assert cli.main([*command, str(tmp_path / "first"), "--force"]) == 0
+    tokengraft(*command, tmp_path / "first", "--force")
 
 
 def test_tokens_of_an_adapter_and_its_layers_are_blended_as_the_merged_model_is(tmp_path):

@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 import builders
 import pytest
+from checkpoints import changed
 from checks import SETTINGS, outcome, template, with_files
 
 import tokengraft as tg
@@ -26,7 +27,7 @@ def base(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def extended(base):
-    return tg.extend(base, tg.count(base, iter(["põdrad põõsas õunad õues"] * 5)), 10).apply(base)
+    return changed(base, add=10)
 
 
 @pytest.fixture
@@ -43,7 +44,7 @@ def _quick(request):
 
 @pytest.mark.usefixtures("libraries")
 def test_what_tokengraft_makes_passes(base, extended):
-    pruned = tg.prune_order(base, tg.count(base, iter(builders.TEXT)))[:30].apply(base)
+    pruned = changed(base, remove=30)
     made = {"base": base, "extended": extended, "pruned": pruned, "compact": pruned.compact()}
     found = {name: tg.check(tokenizer, base) for name, tokenizer in made.items()}
     for one in found.values():
@@ -133,17 +134,14 @@ def test_a_token_that_vocab_json_lacked_before_is_a_note(base):
     assert outcome(tg.check(extended), "files").outcome == "fail"
 
 
-def test_the_command_exits_with_1_where_something_fails(base, extended, tmp_path, capsys):
+def test_the_command_exits_with_1_where_something_fails(base, extended, tmp_path, tokengraft):
     folder, good = tg.save(base, tmp_path / "b"), tg.save(extended, tmp_path / "good")
     bad = tg.save(with_files(extended, **{"chat_template.jinja": b"other"}), tmp_path / "bad")
-    assert cli.main(["check", str(good), "--base", str(folder)]) == 0
-    assert "pass" in capsys.readouterr().out
-    assert cli.main(["check", str(bad), "--base", str(folder)]) == 1
-    assert "chat template 'default': " in capsys.readouterr().out
-    assert cli.main(["check", str(bad), "--base", str(folder), "--json"]) == 1
-    found = json.loads(capsys.readouterr().out)
+    assert "pass" in tokengraft("check", good, "--base", folder).out
+    assert "chat template 'default': " in tokengraft("check", bad, "--base", folder, code=1).out
+    found = tokengraft("check", bad, "--base", folder, "--json", code=1).json
     assert found["passed"] is False
-    assert cli.main(["check", str(good)]) == 0
+    tokengraft("check", good)
 
 
 def pruned_and_learned_again(base, *, remember):

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import builders
 import pytest
-from checks import SETTINGS, outcome, template, with_files, with_merges
+from checkpoints import changed
+from checks import byte_level_folder, outcome, sentencepiece_folder, tekken_folder, with_files, with_merges
 
 import tokengraft as tg
 from tokengraft import errors
 from tokengraft.formats.convert import TARGETS
 from tokengraft.tokenizer.edit import remove_tokens
-from tokengraft.tokenizer.rank_file import TEKKEN
 
 pytestmark = pytest.mark.usefixtures("without_libraries")
 TRUNCATION = {"direction": "Right", "max_length": 5, "strategy": "LongestFirst", "stride": 0}
@@ -83,44 +83,7 @@ def test_a_base_without_settings_says_only_what_their_defaults_are(tmp_path):
     assert outcome(tg.check(tg.load(folder), bare), "settings").outcome == "fail"
 
 
-FULL = SETTINGS | {"model_max_length": 4096, "eos_token": "<|end|>", "add_prefix_space": False, "pad_token_id": 395}
-FULL |= {"clean_up_tokenization_spaces": False, "auto_map": {"AutoTokenizer": ["tokenization_x.X", None]}}
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "ci.md"
-
-
-def byte_level_folder(folder):
-    """A folder with every kind of file that a byte-level tokenizer may have."""
-    document = builders.byte_level() | {"post_processor": template("<|start|>", 395)}
-    model, tokens = document["model"], document["added_tokens"]
-    model["vocab"] |= {"<|start|>": 395, "<|end|>": 396, "qz": 397}  # the last one is made by no merge
-    decoder = {str(entry["id"]): {k: v for k, v in entry.items() if k != "id"} for entry in tokens}
-    lines = "".join(" ".join(pair) + "\n" for pair in model["merges"])
-    others = {
-        "tokenizer_config.json": json.dumps(FULL | {"added_tokens_decoder": decoder}),
-        "special_tokens_map.json": json.dumps({"bos_token": "<|start|>", "eos_token": {"content": "<|end|>"}}),
-        "chat_template.jinja": "{{ '<|end|>' }}",
-        "added_tokens.json": '{"<|start|>": 395, "<|end|>": 396}',
-        "vocab.json": json.dumps(model["vocab"]),
-        "merges.txt": f"#version: 0.2\n{lines}",
-        "tokenization_x.py": "class X: pass\n",
-    }
-    return builders.write(folder, document, **others)
-
-
-def sentencepiece_folder(folder):
-    """A folder with a SentencePiece model, all fields of which are set, and the tokenizer.json that is made of it."""
-    pb = pytest.importorskip("sentencepiece.sentencepiece_model_pb2")
-    model = pb.ModelProto.FromString(builders.llama2_like())
-    model.trainer_spec.bos_piece = "<s>"
-    model.denormalizer_spec.name = "identity"
-    return builders.write_pieces(folder, model.SerializeToString())
-
-
-def tekken_folder(folder):
-    folder.mkdir()
-    learned = sorted((t for t in builders.ranks_of(builders.byte_level()) if len(t) > 1), key=len)
-    (folder / "tekken.json").write_bytes(builders.tekken_file(learned, ["<s>", "</s>"], TEKKEN))
-    return folder
 
 
 def in_json(name, change):
@@ -398,7 +361,7 @@ def some_mutations(folder, name):
 @pytest.mark.parametrize("kind", ["all files", "`tekken.json`"])
 def test_every_change_of_a_value_after_an_edit_is_refused_a_failure_or_a_note(kind, folders, tmp_path):
     base = tg.load(folders[kind])
-    edited = tg.extend(base, tg.count(base, iter(["põdrad põõsas õunad õues"] * 5)), 3).apply(base)
+    edited = changed(base, add=3)
     folder = tg.save(edited, tmp_path / "edited", verify=False)
     before = tg.check(tg.load(folder), base)
     assert {finding.outcome for finding in before.findings} == {"pass"}

@@ -9,7 +9,7 @@ from rank_files import isolated
 from sentencepiece import SentencePieceProcessor
 
 import tokengraft as tg
-from tokengraft import cli, errors
+from tokengraft import errors
 from tokengraft.tokenizer.rank_file import CL100K, ENCODING, GPT2, QWEN2
 
 
@@ -151,15 +151,14 @@ def test_a_sentencepiece_model_becomes_a_tokenizer_json_and_back(tmp_path):
 
 
 @pytest.mark.parametrize("scheme", [None, "never"])
-def test_a_tokenizer_json_of_a_sentencepiece_type_becomes_a_model(scheme, tmp_path, capsys):
+def test_a_tokenizer_json_of_a_sentencepiece_type_becomes_a_model(scheme, tmp_path, tokengraft):
     document = builders.sentencepiece(metaspace=scheme is not None)
     if scheme:
         document["pre_tokenizer"]["prepend_scheme"] = scheme
     folder = builders.write(tmp_path / "base", document)
     base = tg.load(folder)
     arguments = ["convert", folder, "--to", "sentencepiece", "--out", tmp_path / "out"]
-    assert cli.main([*map(str, arguments)]) == 0
-    assert "tokenizers, sentencepiece: the same ids" in " ".join(capsys.readouterr().out.split())
+    assert "tokenizers, sentencepiece: the same ids" in " ".join(tokengraft(*arguments).out.split())
     assert tg.load(tmp_path / "out").ids == base.ids
 
 
@@ -172,36 +171,32 @@ def test_pieces_that_sentencepiece_would_merge_otherwise_are_refused(tmp_path):
     refused(unknown, "sentencepiece", "no unknown token", tmp_path)
 
 
-def test_the_command_converts_and_says_what_was_proven(folder, plain, tmp_path, capsys):
+def test_the_command_converts_and_says_what_was_proven(folder, plain, tmp_path, tokengraft):
     out = tmp_path / "out"
     arguments = ["convert", folder, "--to", "tekken", "--renumber", "--out", out]
-    assert cli.main([*map(str, arguments)]) == 0
-    shown = " ".join(capsys.readouterr().out.split())
+    shown = " ".join(tokengraft(*arguments).out.split())
     assert f"the same tokens for the text of all {len(plain.tokens)} tokens and for" in shown
     assert "tokenizers, mistral-common: the same ids" in shown
     assert "ids have changed" in shown
-    assert cli.main(["convert", str(out), "--to", "huggingface", "--out", str(tmp_path / "hf"), "--json"]) == 0
-    summary = json.loads(capsys.readouterr().out)
+    summary = tokengraft("convert", out, "--to", "huggingface", "--out", tmp_path / "hf", "--json").json
     assert (summary["files"], summary["proven"]["moved"]) == (["tokenizer.json", "tokenizer_config.json"], 0)
     assert "transformers" in summary["loaded_by"]
-    assert cli.main(["convert", str(out), "--to", "sentencepiece", "--out", str(tmp_path / "sp")]) == 2
+    tokengraft("convert", out, "--to", "sentencepiece", "--out", tmp_path / "sp", code=2)
     assert not (tmp_path / "sp").exists()
 
 
-def test_the_command_takes_the_pattern_and_the_special_tokens_of_an_unknown_file(tmp_path, capsys):
+def test_the_command_takes_the_pattern_and_the_special_tokens_of_an_unknown_file(tmp_path, tokengraft):
     (tmp_path / "x.tiktoken").write_bytes(builders.tiktoken_file(ranks.tiny_ranks()))
     (tmp_path / "s.json").write_text('["<s>", "</s>"]')
     arguments = ["convert", tmp_path / "x.tiktoken", "--to", "tiktoken", "--out", tmp_path / "out"]
     given = ["--pattern", "qwen2", "--special-tokens", tmp_path / "s.json"]
-    assert cli.main([*map(str, arguments)]) == 2
-    assert "--pattern" in capsys.readouterr().err
-    assert cli.main([*map(str, [*arguments, *given])]) == 0
+    assert "--pattern" in tokengraft(*arguments, code=2).err
+    tokengraft(*arguments, *given)
     loaded = tg.load(tmp_path / "out")
     assert [token.content for token in loaded.added] == ["<s>", "</s>"]
     assert json.loads(loaded.files[ENCODING])["pat_str"] == QWEN2
     (tmp_path / "s.json").write_text("{")
-    assert cli.main([*map(str, [*arguments, *given, "--force"])]) == 2
-    assert "check --special-tokens" in capsys.readouterr().err
+    assert "check --special-tokens" in tokengraft(*arguments, *given, "--force", code=2).err
 
 
 def test_a_tekken_file_with_other_special_tokens_than_the_tokenizer_json_is_not_its_conversion(tmp_path):
@@ -214,7 +209,7 @@ def test_a_tekken_file_with_other_special_tokens_than_the_tokenizer_json_is_not_
     assert "tekken.json" in str(caught.value.hint)
 
 
-def test_the_command_says_what_the_format_does_not_have(tmp_path, capsys):
+def test_the_command_says_what_the_format_does_not_have(tmp_path, tokengraft):
     document = isolated(builders.byte_level(), CL100K)
     start = document["added_tokens"][0]
     special = {start["content"]: {"id": start["content"], "ids": [start["id"]], "tokens": [start["content"]]}}
@@ -223,8 +218,6 @@ def test_the_command_says_what_the_format_does_not_have(tmp_path, capsys):
     folder = builders.write(tmp_path / "model", document | {"post_processor": template})
     (folder / "tokenizer_config.json").write_text("{}")
     command = ["convert", str(folder), "--quiet", "--out"]
-    assert cli.main([*command, str(tmp_path / "ranks"), "--to", "tiktoken"]) == 0
-    shown = capsys.readouterr().out
+    shown = tokengraft(*command, tmp_path / "ranks", "--to", "tiktoken").out
     assert "left out        post-processor (special tokens around text), tokenizer_config.json" in shown
-    assert cli.main([*command, str(tmp_path / "same"), "--to", "huggingface"]) == 0
-    assert "left out" not in capsys.readouterr().out
+    assert "left out" not in tokengraft(*command, tmp_path / "same", "--to", "huggingface").out

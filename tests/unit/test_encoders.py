@@ -5,7 +5,7 @@ from functools import cache
 
 import builders
 import pytest
-from checkpoints import set_config
+from checkpoints import changed, set_config
 
 import tokengraft as tg
 from tokengraft import cli, errors
@@ -120,7 +120,7 @@ def model_folder(folder, name, change=lambda document: document, **settings):
 
 def pruned(base, n=12):
     """The tokenizer without its rarest tokens, and with new ids."""
-    return tg.prune_order(base, tg.count(base, iter(builders.TEXT)))[:n].apply(base).compact()
+    return changed(base, remove=n, compact=True)
 
 
 def output(kind, folder, ids, rows):
@@ -192,7 +192,7 @@ def test_both_models_can_be_run_and_compared(name, tmp_path):
 @pytest.mark.parametrize(("name", "suppressed"), [("bert-ForMaskedLM", 0), ("bart-without-head", 0), ("bart", 12)])
 def test_ids_without_a_token_are_suppressed_only_if_the_model_generates_text(name, suppressed, tmp_path):
     base, _ = model_folder(tmp_path / "model", name)
-    holes = tg.prune_order(base, tg.count(base, iter(builders.TEXT)))[:12].apply(base)
+    holes = changed(base, remove=12)
     assert tg.transplant(tmp_path / "model", holes, tmp_path / "out").suppressed == suppressed
     assert (tmp_path / "out" / GENERATION).exists() == bool(suppressed)
 
@@ -357,7 +357,7 @@ def test_timestamps_of_whisper_without_tokens_are_not_lost(tmp_path):
     model.save_pretrained(tmp_path / "model")
     hint = refuse(tmp_path, pruned(base), "whisper use the ids from .* for languages, tasks and timestamps")
     assert "--ids keep" in hint
-    same = tg.prune_order(base, tg.count(base, iter(builders.TEXT)))[:12].apply(base)
+    same = changed(base, remove=12)
     tg.transplant(tmp_path / "model", same, tmp_path / "out")
     assert_says_the_same(tmp_path, base, same, kind)
 
@@ -373,7 +373,7 @@ def test_a_plan_that_adds_tokens_after_the_timestamps_of_whisper_is_refused_in_m
 
 def test_a_swap_of_whisper_keeps_its_timestamps_and_logits(tmp_path):
     base, kind = whisper(tmp_path / "model")
-    pruned_ids = tg.prune_order(base, tg.count(base, iter(builders.TEXT)))[:12].apply(base)
+    pruned_ids = changed(base, remove=12)
     text = ["kassid koerad kassid koerad"] * 9
     new = tg.extend(pruned_ids, tg.count(pruned_ids, iter(text)), 4).apply(pruned_ids)
     tg.transplant(tmp_path / "model", new, tmp_path / "out")

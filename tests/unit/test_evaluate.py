@@ -9,7 +9,7 @@ import pytest
 import tokenization_scorer
 
 import tokengraft as tg
-from tokengraft import cli, errors
+from tokengraft import errors
 from tokengraft.measure import metrics
 from tokengraft.measure.segments import read_text
 from tokengraft.measure.sizes import default_sizes
@@ -258,45 +258,38 @@ def test_a_sentencepiece_type_is_extended_naively_in_both_forms(tmp_path):
         tg.learn.extend_naively(base, counts, 10, "naive-prepend")
 
 
-def test_the_commands_evaluate_compare_and_curve(base, extended, tmp_path, capsys):
+def test_the_commands_evaluate_compare_and_curve(base, extended, tmp_path, tokengraft):
     old, new = tg.save(base, tmp_path / "old"), tg.save(extended, tmp_path / "new")
     text = tmp_path / "et.txt"
     text.write_text("\n".join(ESTONIAN), encoding="utf-8")
     tg.count(base, iter(ESTONIAN)).save(tmp_path / "c.parquet")
     arguments = ["evaluate", f"a={old}", f"b={new}", "--text", f"et={text}", f"counts={tmp_path / 'c.parquet'}"]
-    assert cli.main(arguments) == 0
-    assert "bytes/token" in capsys.readouterr().out
-    assert cli.main([*arguments, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["base"] == "a"
-    assert cli.main([*arguments, "--csv"]) == 0
-    assert capsys.readouterr().out.startswith("tokenizer,text,")
-    assert cli.main([*arguments, "--csv", "--json"]) == 2
-    assert cli.main(["evaluate", f"a={old}", f"a={new}", "--text", str(text)]) == 2
-    capsys.readouterr()
-    assert cli.main(["evaluate", str(old), str(new), "--text", str(text), "--examples"]) == 0
-    shown = capsys.readouterr().out
+    assert "bytes/token" in tokengraft(*arguments).out
+    assert tokengraft(*arguments, "--json").json["base"] == "a"
+    assert tokengraft(*arguments, "--csv").out.startswith("tokenizer,text,")
+    tokengraft(*arguments, "--csv", "--json", code=2)
+    tokengraft("evaluate", f"a={old}", f"a={new}", "--text", text, code=2)
+    shown = tokengraft("evaluate", old, new, "--text", text, "--examples").out
     assert "largest decrease in tokens" in shown
     assert "|" in shown
-    assert cli.main(["evaluate", str(old), str(new), "--text", f"t={text}", "--examples", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["examples"]["t"]["added"] == 30
+    assert (
+        tokengraft("evaluate", old, new, "--text", f"t={text}", "--examples", "--json").json["examples"]["t"]["added"]
+        == 30
+    )
     curve = ["extend", str(old), "--corpus", str(text), "--held-out", str(text), "--add", "10", "--curve", "--quiet"]
-    assert cli.main(curve) == 0
-    assert "knee: " in capsys.readouterr().out
-    assert cli.main([*curve, "--json"]) == 0
-    shown = json.loads(capsys.readouterr().out)
+    assert "knee: " in tokengraft(*curve).out
+    shown = tokengraft(*curve, "--json").json
     assert len(shown["points"]) == 2
     assert shown["text"] == text.stem
 
 
-def test_the_extend_command_has_the_naive_methods(base, tmp_path, capsys):
+def test_the_extend_command_has_the_naive_methods(base, tmp_path, tokengraft):
     old, text = tg.save(base, tmp_path / "old"), tmp_path / "text.txt"
     text.write_text("\n".join(ESTONIAN), encoding="utf-8")
     common = ["extend", str(old), "--add", "8"]
     learned = ["--method", "naive-regen", "--corpus", str(text), "--out", str(tmp_path / "n")]
-    assert cli.main([*common, *learned]) == 0
-    assert "a baseline for comparison" in capsys.readouterr().out
-    assert cli.main([*common, "--out", str(tmp_path / "m")]) == 2
-    assert "no text to learn from" in capsys.readouterr().err
+    assert "a baseline for comparison" in tokengraft(*common, *learned).out
+    assert "no text to learn from" in tokengraft(*common, "--out", tmp_path / "m", code=2).err
 
 
 def test_a_curve_of_nothing_and_texts_of_nothing_are_no_trouble(base):

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer as Upstream
 from tokenizers import models, pre_tokenizers, trainers
 
 import tokengraft as tg
-from tokengraft import _core, cli, errors
+from tokengraft import _core, errors
 from tokengraft.tokenizer.edit import add_tokens
 from tokengraft.tokenizer.kind import token_bytes
 
@@ -213,27 +213,23 @@ def test_the_result_is_independent_of_threads(folder, tmp_path):
     assert one == four
 
 
-def test_the_command_extends_verifies_and_reports(folder, tmp_path, capsys):
+def test_the_command_extends_verifies_and_reports(folder, tmp_path, tokengraft):
     (tmp_path / "c.txt").write_text("\n".join(TEXT))
     (tmp_path / "deny.txt").write_text("kass\n")
     arguments = ["extend", folder, "--corpus", tmp_path / "c.txt", "--add", 20, "--out", tmp_path / "out", "--quiet"]
     arguments += ["--deny", tmp_path / "deny.txt", "--extension", tmp_path / "e.json", "--max-token-bytes", 12]
-    assert cli.main(list(map(str, arguments))) == 0
-    shown = capsys.readouterr()
+    shown = tokengraft(*arguments)
     assert "20 new tokens\n" in shown.out
     assert "tokenizers, transformers: the same ids" in shown.out
     assert "left out `tekken.json`" in shown.out
     assert len(tg.Extension.load(tmp_path / "e.json")) == 20
-    assert cli.main(list(map(str, arguments))) == 2
-    assert "exists" in capsys.readouterr().err
+    assert "exists" in tokengraft(*arguments, code=2).err
 
 
-def test_the_command_works_from_weighted_counts(folder, base, tmp_path, capsys):
+def test_the_command_works_from_weighted_counts(folder, base, tmp_path, tokengraft):
     for name, texts in (("a", TEXT), ("b", builders.TEXT)):
         tg.count(base, iter(texts)).save(tmp_path / f"{name}.parquet")
     arguments = ["extend", folder, "--counts", tmp_path / "a.parquet", tmp_path / "b.parquet", "--add", 10, "--json"]
     arguments += ["--weight", "3", "--weight", "1/2", "--out", tmp_path / "out"]
-    assert cli.main(list(map(str, arguments))) == 0
-    assert json.loads(capsys.readouterr().out)["added"] == 10
-    assert cli.main([*map(str, arguments[:-4]), "--out", str(tmp_path / "x")]) == 2
-    assert "1 weights were given for 2" in capsys.readouterr().err
+    assert tokengraft(*arguments).json["added"] == 10
+    assert "1 weights were given for 2" in tokengraft(*arguments[:-4], "--out", tmp_path / "x", code=2).err

@@ -17,14 +17,7 @@ HINDI = ["नमस्ते दुनिया। बिल्ली बैठ�
 SOURCE = ["if (x == 'kass') {\n    return x[1];\n}\n", "kassid"]
 
 
-@pytest.fixture(scope="module")
-def pieces(tmp_path_factory):
-    path = tmp_path_factory.mktemp("pieces") / "tokenizer.model"
-    path.write_bytes(builders.llama2_like())
-    return tg.load(path)
-
-
-@pytest.fixture(params=["base", "pieces"])
+@pytest.fixture(params=["base", "llama2"])
 def either(request):
     return request.getfixturevalue(request.param)
 
@@ -93,15 +86,15 @@ def test_preserving_the_training_text_itself_leaves_nothing_to_learn(either):
     assert tg.extend(either, counts, 5, preserve=counts, character_coverage=0).refused == extension.refused
 
 
-def test_characters_of_preserved_text_and_of_other_scripts_are_not_added(pieces):
-    counts = counted(pieces, ARABIC + HINDI)
-    free = tg.extend(pieces, counts, 60, character_coverage=1).characters
+def test_characters_of_preserved_text_and_of_other_scripts_are_not_added(llama2):
+    counts = counted(llama2, ARABIC + HINDI)
+    free = tg.extend(llama2, counts, 60, character_coverage=1).characters
     assert {"م", "न"} <= set(free)
-    preserve = counted(pieces, ["मम ق"])
-    kept = tg.extend(pieces, counts, 60, character_coverage=1, preserve=preserve)
+    preserve = counted(llama2, ["मम ق"])
+    kept = tg.extend(llama2, counts, 60, character_coverage=1, preserve=preserve)
     assert set(kept.characters) == set(free) - set("मق")
-    assert kept.apply(pieces).encode("मम ق") == pieces.encode("मम ق")
-    arabic = tg.extend(pieces, counts, 60, character_coverage=1, limits=tg.Limits(scripts=["Arab"]))
+    assert kept.apply(llama2).encode("मम ق") == llama2.encode("मम ق")
+    arabic = tg.extend(llama2, counts, 60, character_coverage=1, limits=tg.Limits(scripts=["Arab"]))
     assert set(arabic.characters) == set(_core.of_scripts("".join(free), ["Arabic"]))
     assert not set("".join(arabic.tokens)) & set("abcनमस्ते।123")
 
@@ -173,7 +166,7 @@ def test_a_language_that_has_nothing_left_is_passed_over(base):
     )
 
 
-def test_texts_that_do_not_fit_are_refused_by_name(base, pieces, tmp_path):
+def test_texts_that_do_not_fit_are_refused_by_name(base, llama2, tmp_path):
     other = tg.load(builders.write(tmp_path / "other", builders.byte_level() | {"normalizer": {"type": "NFC"}}))
     good, bad, empty = counted(base, ESTONIAN), counted(other, ESTONIAN), counted(base, [])
     both = {"et": good, "hi": good}
@@ -189,9 +182,9 @@ def test_texts_that_do_not_fit_are_refused_by_name(base, pieces, tmp_path):
         with pytest.raises(errors.CountsError, match=message):
             tg.extend(base, counts, 5, preserve=preserve)
     rules = tg.ReadOptions(rules=tg.tokenizer.PieceRules(split_digits=False))
-    cut = tg.count(pieces, iter(ESTONIAN), read_options=rules)
+    cut = tg.count(llama2, iter(ESTONIAN), read_options=rules)
     with pytest.raises(errors.CountsError, match="the preserved counts were cut by other rules"):
-        tg.extend(pieces, counted(pieces, ESTONIAN), 5, preserve=cut)
+        tg.extend(llama2, counted(llama2, ESTONIAN), 5, preserve=cut)
     nfc = tg.count(base, iter(ESTONIAN), read_options=tg.ReadOptions(normalize="nfkc"))
     with pytest.raises(errors.CountsError, match="normalized differently: None, nfkc"):
         tg.extend(base, tg.learn.Parity({"et": good, "hi": nfc}), 5)

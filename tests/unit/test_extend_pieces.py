@@ -11,7 +11,7 @@ import sentencepiece
 from tokenizers import Tokenizer as Upstream
 
 import tokengraft as tg
-from tokengraft import cli, errors
+from tokengraft import errors
 from tokengraft.tokenizer.piece_model import BYTE, CONTROL, NORMAL, UNKNOWN, PieceModel
 from tokengraft.verify.loaders import verify_folder
 
@@ -392,19 +392,3 @@ def test_what_cannot_be_done_is_refused_by_name(base, tmp_path):
     apart = tg.load(builders.write(tmp_path / "apart", document))
     with pytest.raises(errors.UnsupportedTokenizerError, match="does not list the added token `<x>`"):
         tg.extend(apart, tg.count(apart, iter(TEXT)), 4)
-
-
-@pytest.mark.usefixtures("base")
-def test_commands(tmp_path, capsys):
-    source, text, out = str(tmp_path / "base"), tmp_path / "text.txt", str(tmp_path / "new")
-    text.write_text("\n".join(TEXT))
-    for command in (
-        ["extend", source, "--corpus", str(text), "--add", "12", "--character-coverage", "1", "--out", out],
-        ["check", out, "--base", source],
-        ["evaluate", f"base={source}", f"new={out}", "--text", str(text)],
-        ["report", source, out, "--text", str(text), "--out", str(tmp_path / "report.html")],
-        ["extend", source, "--corpus", str(text), "--add", "12", "--held-out", str(text), "--curve"],
-        ["adapt", source, "--target", str(text), "--add", "8", "--out", str(tmp_path / "adapted")],
-    ):
-        assert cli.main(command) == 0, capsys.readouterr()
-    assert "merges" not in capsys.readouterr().out.split("embedding rows")[0]

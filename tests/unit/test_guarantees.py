@@ -3,11 +3,10 @@
 import json
 import pickle
 from contextlib import nullcontext
-from dataclasses import replace
 
 import builders
 import pytest
-from checkpoints import ENGLISH, ESTONIAN, checkpoint, write_texts
+from checkpoints import ENGLISH, ESTONIAN, adapted, write_texts
 
 import tokengraft as tg
 from tokengraft import cli, errors
@@ -27,40 +26,25 @@ def texts(tmp_path):
 
 
 @pytest.fixture
-def model(texts):
-    checkpoint(texts / "model")
-    return texts / "model"
-
-
-@pytest.fixture
 def piece_folder(texts):
     (texts / "pieces").mkdir()
     (texts / "pieces" / "tokenizer.model").write_bytes(builders.llama2_like())
     return texts / "pieces"
 
 
-def adapted(texts, out="out", *, target="et.txt", keep=None, add=0, swap=0, remove=0, **options):
-    """An adaptation of `model`, without a report."""
-    target = texts / target if isinstance(target, str) else target
-    places = {"target": target, "keep": keep and texts / keep, "out": texts / out}
-    chosen = replace(PLAIN, **options)
-    return tg.adapt(texts / "model", **places, add=add, swap=swap, remove=remove, options=chosen)
-
-
-def extended(source, texts, capsys, *options, code=0):
+def extended(source, texts, tokengraft, *options, code=0):
     """The JSON result of `tokengraft extend`, or its error message."""
     command = ["extend", str(source), "--out", str(texts / "out"), "--force", "--quiet", "--json", *map(str, options)]
-    assert cli.main(command) == code
-    printed = capsys.readouterr()
+    printed = tokengraft(*command, code=code)
     return json.loads(printed.out) if code == 0 else printed.err
 
 
 @pytest.mark.parametrize("kind", ["model", "piece_folder"])
-def test_a_few_words_of_the_target_in_preserved_text_forbid_little_and_are_named(kind, request, texts, capsys):
+def test_a_few_words_of_the_target_in_preserved_text_forbid_little_and_are_named(kind, request, texts, tokengraft):
     source = request.getfixturevalue(kind)
     base, options = tg.load(source), ["--corpus", texts / "ru.txt", "--add", 60]
     found = extended(
-        source, texts, capsys, *options, "--preserve", texts / "mixed.txt", "--extension", texts / "e.json"
+        source, texts, tokengraft, *options, "--preserve", texts / "mixed.txt", "--extension", texts / "e.json"
     )
     new, cost = tg.load(texts / "out"), found["preserve_cost"]
     assert cost["base"] - cost["preserved"] > 0.9 * (cost["base"] - cost["free"])
@@ -72,27 +56,25 @@ def test_a_few_words_of_the_target_in_preserved_text_forbid_little_and_are_named
 
 
 @pytest.mark.parametrize("kind", ["model", "piece_folder"])
-def test_check_agrees_with_extend_about_what_is_preserved(kind, request, texts, capsys):
+def test_check_agrees_with_extend_about_what_is_preserved(kind, request, texts, tokengraft):
     source, mixed = request.getfixturevalue(kind), texts / "mixed.txt"
-    free = extended(source, texts, capsys, "--corpus", texts / "ru.txt", "--add", 60)
+    free = extended(source, texts, tokengraft, "--corpus", texts / "ru.txt", "--add", 60)
     assert free["preserve_cost"] is None
-    extended(source, texts, capsys, "--corpus", texts / "ru.txt", "--add", 60, "--preserve", mixed)
+    extended(source, texts, tokengraft, "--corpus", texts / "ru.txt", "--add", 60, "--preserve", mixed)
     command = ["check", str(texts / "out"), "--base", str(source), "--json", "--preserve", str(mixed)]
-    assert cli.main(command) == 0
-    findings = {one["name"]: one for one in json.loads(capsys.readouterr().out)["findings"]}
+    findings = {one["name"]: one for one in tokengraft(*command).json["findings"]}
     assert findings["preserved text"]["outcome"] == "pass"
     assert findings["preserved text, rare scripts"]["outcome"] == "note"
     assert "they are in Cyrillic, each with" in findings["preserved text, rare scripts"]["detail"]
-    assert cli.main([*command, "--preserve-exactly"]) == 1
-    capsys.readouterr()
+    tokengraft(*command, "--preserve-exactly", code=1)
     exact = ["--preserve", mixed, "--preserve-exactly"]
-    assert extended(source, texts, capsys, "--corpus", texts / "ru.txt", "--add", 60, *exact)["refused"] > 0
-    assert cli.main([*command, "--preserve-exactly"]) == 0
+    assert extended(source, texts, tokengraft, "--corpus", texts / "ru.txt", "--add", 60, *exact)["refused"] > 0
+    tokengraft(*command, "--preserve-exactly")
 
 
-def test_check_fails_if_a_word_in_the_script_of_the_preserved_text_changed(model, texts, capsys):
-    extended(model, texts, capsys, "--corpus", texts / "en.txt", "--add", 10)
-    assert cli.main(["check", str(texts / "out"), "--base", str(model), "--preserve", str(texts / "mixed.txt")]) == 1
+def test_check_fails_if_a_word_in_the_script_of_the_preserved_text_changed(model, texts, tokengraft):
+    extended(model, texts, tokengraft, "--corpus", texts / "en.txt", "--add", 10)
+    tokengraft("check", texts / "out", "--base", model, "--preserve", texts / "mixed.txt", code=1)
 
 
 @pytest.mark.parametrize(
@@ -111,19 +93,19 @@ def test_words_in_a_script_of_the_target_are_preserved_if_they_have_a_hundredth_
     assert (found.left_out.top(9) if found.left_out else None) == (left_out and [(f" {left_out}".encode(), 1)])
 
 
-def test_preserving_that_leaves_less_than_a_tenth_of_the_gain_is_refused_unless_asked_for(model, texts, capsys):
+def test_preserving_that_leaves_less_than_a_tenth_of_the_gain_is_refused_unless_asked_for(model, texts, tokengraft):
     options = ["--corpus", texts / "et.txt", "--add", 30, "--preserve", texts / "et.txt"]
-    message = extended(model, texts, capsys, *options, code=2)
+    message = extended(model, texts, tokengraft, *options, code=2)
     assert "bytes per token of the training text increase by 0.0% with the preserved text, and by" in message
     assert "--preserve-exactly" in message
     assert not (texts / "out").exists()
-    found = extended(model, texts, capsys, *options, "--preserve-exactly")
+    found = extended(model, texts, tokengraft, *options, "--preserve-exactly")
     assert found["added"] == 0
     assert "were refused" in found["warnings"][0]
 
 
 @pytest.mark.parametrize("limit", [("--max-bytes", "40"), ("--max-bytes", "400")])
-def test_limits_of_the_corpus_do_not_shorten_the_preserved_text(model, texts, capsys, limit):
+def test_limits_of_the_corpus_do_not_shorten_the_preserved_text(model, texts, tokengraft, limit):
     base, kept = tg.load(model), [texts / "kept-1.txt", texts / "kept-2.txt"]
     for path, text in zip(kept, ("kassid ja koerad " * 5, "istuvad põõsas"), strict=True):
         path.write_text(text, encoding="utf-8")
@@ -131,49 +113,46 @@ def test_limits_of_the_corpus_do_not_shorten_the_preserved_text(model, texts, ca
     for path in corpus:
         path.write_text("istuvad põõsas kassid ja koerad\n" * 9, encoding="utf-8")
     options = ["--corpus", *corpus, "--add", 9, "--min-count", 1, "--preserve", *kept, "--preserve-exactly", *limit]
-    extended(model, texts, capsys, *options)
+    extended(model, texts, tokengraft, *options)
     for path in kept:
         assert tg.load(texts / "out").encode(path.read_text()) == base.encode(path.read_text())
 
 
-def test_a_table_shows_what_was_asked_for(model, texts, capsys):
+def test_a_table_shows_what_was_asked_for(model, texts, tokengraft):
     command = ["extend", str(model), "--out", str(texts / "out"), "--quiet", "--add", "60", "--balance", "parity"]
     command += ["--corpus", f"et={texts / 'et.txt'}", f"lv={texts / 'lv.txt'}"]
     command += ["--include", str(texts / "words.txt"), "--preserve", str(texts / "en.txt")]
-    assert cli.main(command) == 0
-    shown = capsys.readouterr().out
+    shown = tokengraft(*command).out
     assert "'COX-2': the pre-tokenizer splits it into" in shown
     assert "most have two: after a space, and at the start of a text" in shown
     assert "learned for" in shown
     assert "candidates that occur in the preserved text" in shown
 
 
-def test_words_become_tokens_in_running_text(model, texts, capsys):
+def test_words_become_tokens_in_running_text(model, texts, tokengraft):
     marked = (texts / "words.txt").read_text(encoding="utf-8")
     (texts / "words.txt").write_text(marked, encoding="utf-8-sig")  # a byte order mark is no part of the first word
     options = ["--corpus", texts / "et.txt", "--add", 60, "--include", texts / "words.txt"]
-    found = extended(model, texts, capsys, *options)
+    found = extended(model, texts, tokengraft, *options)
     new = tg.load(texts / "out")
     assert found["included"][0]["token"] == "Ġibuprofen"
     assert [word["word"] for word in found["included"] if word["token"] is None] == ["COX-2"]
     assert new.vocab["Ġibuprofen"] in new.encode("an ibuprofen a day")
 
 
-def test_a_size_is_chosen(model, texts, capsys):
+def test_a_size_is_chosen(model, texts, tokengraft):
     options = ["--corpus", texts / "et.txt", "--documents", "lines", "--held-out", texts / "et.txt", "--add", "auto"]
-    found = extended(model, texts, capsys, *options, "--max-add", 60, "--training-text", "1GB")
+    options += ["--max-add", 60, "--training-text", "1GB"]
+    found = extended(model, texts, tokengraft, *options)
     assert found["added"] == found["size"]["size"] > 0
     assert found["size"]["reason"]
-    listed = extended(
-        *(model, texts, capsys, *options, "--max-add", 60, "--training-text", "1GB", "--include", texts / "words.txt")
-    )
-    assert listed["added"] >= 6
+    assert extended(model, texts, tokengraft, *options, "--include", texts / "words.txt")["added"] >= 6
 
 
-def test_scripts_on_the_command_line(model, texts, capsys):
+def test_scripts_on_the_command_line(model, texts, tokengraft):
     mixed = texts / "two.txt"
     mixed.write_text("koer кот 12\n" * 50, encoding="utf-8")
-    extended(model, texts, capsys, "--corpus", mixed, "--add", 10, "--scripts", "Cyrillic")
+    extended(model, texts, tokengraft, "--corpus", mixed, "--add", 10, "--scripts", "Cyrillic")
     new, base = tg.load(texts / "out"), tg.load(model)
     assert new.encode(" koer") == base.encode(" koer")
     assert len(new.encode(" кот")) < len(base.encode(" кот"))
@@ -188,12 +167,10 @@ def test_bad_options_of_extend(model, texts, capsys, monkeypatch):
     for options, message in (
         (f"{one} --add auto", "pass --held-out TEXT"),
         (f"{one} --add auto --held-out et.txt --max-add 0", "max-add"),
-        (f"{one} --add 5 --max-add 3", "--max-add has no effect"),
         (f"{one} --add 5 --held-out en.txt", "--held-out has no effect"),
         (f"{one} --add 5 --preserve-exactly", "--preserve-exactly has no effect"),
         (f"{one} --add 5 --balance parity", "needs several texts"),
         (f"{one} --add 5 --parity-text a=en.txt", "pass --balance parity"),
-        (f"{one} --add 5 --max-share 0.5", "pass --balance parity"),
         (f"{one} --add 5 --include words.txt", "pass --add"),
         (f"{one} --add 5 --include empty.txt", "the word list is empty"),
         (f"{one} --add 5 --scripts Latinn", "names like it: Latin"),
@@ -222,7 +199,7 @@ def test_bad_options_of_extend(model, texts, capsys, monkeypatch):
 def test_an_adaptation_names_the_words_that_it_does_not_preserve_and_the_cost(texts, sizes):
     options = {"target": "ru.txt", "keep": "mixed.txt", "size": tg.measure.SizeOptions(multiple=4), **sizes}
     found = adapted(texts, preserve_keep=True, **options)
-    free = adapted(texts, "free", **options)
+    free = adapted(texts, out="free", **options)
     assert found.evaluation["new", "target"].gain > 0.8 * free.evaluation["new", "target"].gain
     assert found.as_dict()["not_preserved"]["scripts"] == ["Cyrillic"]
     assert found.cost.share == pytest.approx(_tokens(found) / _tokens(free) - 1, abs=0.01)
@@ -247,17 +224,9 @@ def test_a_repeated_adaptation_preserves_the_same(texts):
 
 
 @pytest.mark.usefixtures("model")
-def test_an_adaptation_that_loses_nearly_all_of_its_gain_is_refused(texts):
-    with pytest.raises(errors.OptionError, match=r"by 0\.0% with the preserved text") as refused:
-        adapted(texts, add=20, preserve=texts / "et.txt")
-    assert "preserve_exactly" in refused.value.hint
-    assert not (texts / "out").exists()
-
-
-@pytest.mark.usefixtures("model")
 def test_renumbered_ids_of_preserved_text_are_a_warning(texts):
     for number, size in enumerate([{"remove": 20}, {"remove": 20, "add": 5}, {"remove": 20, "add": 20}]):
-        found = adapted(texts, f"out{number}", **size, preserve=texts / "en.txt")
+        found = adapted(texts, out=f"out{number}", **size, preserve=texts / "en.txt")
         moved = [warning for warning in found.warnings if warning.startswith("preserved text")]
         ids = [found.tokenizer.encode(line) == found.base.encode(line) for line in ENGLISH]
         assert len(moved) == (not all(ids))
@@ -265,11 +234,10 @@ def test_renumbered_ids_of_preserved_text_are_a_warning(texts):
         assert all("ids were renumbered without holes" in warning for warning in moved)
 
 
-def test_the_command_says_whether_preserved_text_keeps_its_tokens_or_its_ids_too(model, texts, capsys):
+def test_the_command_says_whether_preserved_text_keeps_its_tokens_or_its_ids_too(model, texts, tokengraft):
     for sizes, same in ((["--remove", "60", "--add", "5"], "tokens"), (["--swap", "5"], "ids")):
         command = ["adapt", model, "--target", texts / "et.txt", "--preserve", texts / "en.txt", *sizes, "--no-report"]
-        assert cli.main([str(part) for part in (*command, "--out", texts / f"out-{same}", "--quiet")]) == 0
-        printed = capsys.readouterr()
+        printed = tokengraft(*command, "--out", texts / f"out-{same}", "--quiet")
         assert f"all pretokens of the preserved text have the same {same}\n" in printed.out
         assert "than without preserved text: a gain of" in printed.out
         assert ("ids were renumbered without holes; only --swap" in printed.err) == (same == "tokens")
@@ -350,18 +318,18 @@ def test_an_adaptation_preserves_files_of_counts_and_text_together(model, texts)
     tg.count(tg.load(model), texts / "en.txt").save(texts / "en.parquet")
     (texts / "kept.txt").write_text(ESTONIAN[0], encoding="utf-8")
     for preserve, kept in ((texts / "en.parquet", []), ([texts / "kept.txt", texts / "en.parquet"], ESTONIAN[:1])):
-        found = adapted(texts, f"out{len(kept)}", add=20, preserve=preserve, preserve_exactly=True)
+        found = adapted(texts, out=f"out{len(kept)}", add=20, preserve=preserve, preserve_exactly=True)
         for line in [*ENGLISH, *kept]:
             assert found.tokenizer.encode(line) == found.base.encode(line)
 
 
-def test_the_cost_of_preserved_text_is_known_if_it_forbids_words_of_a_full_list(model, texts, capsys):
+def test_the_cost_of_preserved_text_is_known_if_it_forbids_words_of_a_full_list(model, texts, tokengraft):
     (texts / "kept.txt").write_text("ibuprofen an ibuprofen\n", encoding="utf-8")
     words = texts / "two.txt"
     words.write_text("ibuprofen\nkoerad\n", encoding="utf-8")
     options = ["--corpus", texts / "et.txt", "--include", words, "--preserve", texts / "kept.txt", "--add"]
     n = next(n for n in range(1, 20) if _fits(model, texts, n))
-    found = extended(model, texts, capsys, *options, n)
+    found = extended(model, texts, tokengraft, *options, n)
     assert found["added"] == n
     assert found["preserve_cost"]["free"] > 0
 
@@ -378,18 +346,18 @@ def _fits(model, texts, n):
     return True
 
 
-def test_options_for_reading_apply_to_held_out_text(model, texts, capsys):
+def test_options_for_reading_apply_to_held_out_text(model, texts, tokengraft):
     for name in ("et", "held"):
         lines = (json.dumps({"body": line}) for line in ESTONIAN)
         (texts / f"{name}.jsonl").write_text("\n".join(lines), encoding="utf-8")
     tg.count(tg.load(model), texts / "et.txt").save(texts / "et.parquet")
     options = ["--add", "auto", "--held-out", texts / "held.jsonl", "--max-add", 60, "--training-text", "1GB"]
     field = ["--text-field", "body"]
-    one = extended(model, texts, capsys, "--corpus", texts / "et.jsonl", *options, *field)
-    other = extended(model, texts, capsys, "--counts", texts / "et.parquet", *options, *field)
+    one = extended(model, texts, tokengraft, "--corpus", texts / "et.jsonl", *options, *field)
+    other = extended(model, texts, tokengraft, "--counts", texts / "et.parquet", *options, *field)
     assert one["size"]["size"] == other["size"]["size"] > 0
     refused = ("--counts", texts / "et.parquet", *options, *field, "--max-bytes", 100)
-    assert "--max-bytes has no effect without --corpus" in extended(model, texts, capsys, *refused, code=2)
+    assert "--max-bytes has no effect without --corpus" in extended(model, texts, tokengraft, *refused, code=2)
 
 
 def test_a_largest_share_that_the_languages_cannot_keep_is_refused(model, texts):
@@ -416,7 +384,7 @@ def test_an_adaptation_preserves_files_as_a_whole_and_by_line(texts):
     (texts / "breaks.jsonl").write_text("\n".join(lines), encoding="utf-8")
     source = "põdrad\n\n\n\n\n\n\n\nkoerad\n\n\n\nkassid\n"
     (texts / "source.txt").write_text(source, encoding="utf-8")
-    free = adapted(texts, "free", target="breaks.jsonl", add=6)
+    free = adapted(texts, out="free", target="breaks.jsonl", add=6)
     assert free.tokenizer.encode(source) != free.base.encode(source)
     exact = {"preserve": texts / "source.txt", "preserve_exactly": True}
     found = adapted(texts, target="breaks.jsonl", add=6, **exact)

@@ -6,12 +6,12 @@ import builders
 import ggufs
 import numpy as np
 import pytest
-from checkpoints import ESTONIAN, checkpoint, set_config, tables
+from checkpoints import ESTONIAN, changed, checkpoint, set_config, tables
 from hypothesis import given
 from hypothesis import strategies as st
 
 import tokengraft as tg
-from tokengraft import cli, errors
+from tokengraft import errors
 from tokengraft.checkpoint.rows import BIAS_DROP, TableInfo, Unused
 
 EMBEDDING, HEAD, BIAS = "model.embed_tokens.weight", "lm_head.weight", "lm_head.bias"
@@ -19,7 +19,7 @@ EMBEDDING, HEAD, BIAS = "model.embed_tokens.weight", "lm_head.weight", "lm_head.
 
 def pruned(base, n=30):
     """The tokenizer without n tokens, whose ids are holes."""
-    return tg.prune_order(base, tg.count(base, iter(builders.TEXT)))[:n].apply(base)
+    return changed(base, remove=n)
 
 
 def holes_of(tokenizer):
@@ -108,7 +108,7 @@ def test_holes_that_are_filled_are_no_longer_suppressed(tmp_path):
     small = pruned(base)
     tg.transplant(tmp_path / "model", small, tmp_path / "small")
     again = tg.load(tmp_path / "small")
-    larger = tg.extend(again, tg.count(again, iter(ESTONIAN)), 10).apply(again)
+    larger = changed(again, add=10)
     tg.transplant(tmp_path / "small", larger, tmp_path / "larger")
     left = holes_of(larger)
     assert len(left) == 20
@@ -181,14 +181,12 @@ def test_padding_of_the_source_is_suppressed_as_well(tmp_path):
     assert len(suppressed(tmp_path / "keep")) == 2
 
 
-def test_the_command_says_what_rows_without_a_token_get(tmp_path, capsys):
+def test_the_command_says_what_rows_without_a_token_get(tmp_path, tokengraft):
     base = checkpoint(tmp_path / "model")
     new = tg.save(pruned(base), tmp_path / "new")
     arguments = ["transplant", str(tmp_path / "model"), str(new), "--out"]
-    assert cli.main([*arguments, str(tmp_path / "a")]) == 0
-    assert "30 rows: the mean of kept rows" in " ".join(capsys.readouterr().out.split())
-    assert cli.main([*arguments, str(tmp_path / "b"), "--hole-rows", "zero", "--json"]) == 0
-    shown = json.loads(capsys.readouterr().out)
+    assert "30 rows: the mean of kept rows" in " ".join(tokengraft(*arguments, tmp_path / "a").out.split())
+    shown = tokengraft(*arguments, tmp_path / "b", "--hole-rows", "zero", "--json").json
     assert (shown["hole_rows"], shown["suppressed"]) == ("zero", 30)
     assert tg.check_serving(tmp_path / "a", "transformers").findings
 

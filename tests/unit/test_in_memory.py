@@ -5,7 +5,7 @@ import json
 import builders
 import numpy as np
 import pytest
-from checkpoints import ESTONIAN, set_config
+from checkpoints import changed, set_config
 
 import tokengraft as tg
 from tokengraft import errors
@@ -33,8 +33,7 @@ def load(folder, dtype=torch.float32, **options):
 
 def new_tokenizer(base):
     """Some tokens pruned and fewer learned, so that there are holes."""
-    pruned = tg.prune_order(base, tg.count(base, iter(builders.TEXT)))[:30].apply(base)
-    return tg.extend(pruned, tg.count(base, iter(ESTONIAN)), 14).apply(pruned)
+    return changed(base, remove=30, add=14)
 
 
 def assert_equal(model, expected):
@@ -224,7 +223,7 @@ def test_the_map_of_tokens_for_images_loses_text_but_no_image(tmp_path):
 @pytest.mark.parametrize("name", ["mamba", "cohere2", "phi", "qwen2.5-vl", "llama"])
 def test_no_id_without_a_token_is_generated(name, rows, compact, tmp_path):
     base, kind = tiny_model(name, tmp_path / "model", rows=rows)
-    small = tg.prune_order(base, tg.count(base, iter(builders.TEXT)))[:61].apply(base)
+    small = changed(base, remove=61)
     small = small.compact() if compact else small
     tg.transplant(tmp_path / "model", small, tmp_path / "out")
     model = kind.from_pretrained(tmp_path / "out").eval()

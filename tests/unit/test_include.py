@@ -21,11 +21,6 @@ TEXT = ["kassid ja koerad jooksevad, kassipojad magavad", "ibuprofen ja ibuprofe
 DRUGS = ("ibuprofen", "ketoprofen", "naproxen", "the", "prokase")
 
 
-@pytest.fixture(scope="module")
-def pieces(tmp_path_factory):
-    return tg.load(builders.write_pieces(tmp_path_factory.mktemp("pieces")))
-
-
 def extend(base, n, words, *, exact=False, texts=TEXT, **options):
     return tg.extend(base, tg.count(base, iter(texts)), n, include=WordList(words, exact), **options)
 
@@ -330,3 +325,60 @@ def test_a_very_long_word_is_listed_and_takes_no_time(base):
     assert reasons(extend(base, 9, [word], exact=True))[word].endswith("at most 256 are merged into one token")
     middle = "".join("qxzjvkw"[at**3 % 7] for at in range(250))
     assert found(extend(base, 300, [middle], exact=True)) == {(middle, middle)}
+
+
+COMPOUNDS = [f"{first}{last}" for first in ("kassi", "pro", "mato", "tele", "õhtu") for last in ("fen", "kaas", "lik")]
+INCLUDED = builders.TINY | {"unigram": builders.unigram, "word-piece": builders.word_piece}
+
+
+@pytest.mark.parametrize("shape", INCLUDED)
+def test_words_become_tokens_without_a_text_and_every_reason_is_told(shape, tmp_path):
+    base = tg.load(builders.write(tmp_path / "base", INCLUDED[shape]()))
+    extension = tg.learn.include_words(base, WordList((*COMPOUNDS, "in vitro")), tg.Limits())
+    new = tg.include(base, [*COMPOUNDS, "in vitro"])
+    assert new == extension.apply(base)
+    reasons = {word.word: word.reason for word in extension.included if word.token is None}
+    for word in (word for word in COMPOUNDS if word not in reasons):
+        for text in (f"a {word}", word):
+            made = {each.token for each in extension.included if each.word == word}
+            assert made & {new.strings[i] for i in new.encode(text)}
+    assert all(reasons.values())
+    assert len(reasons) < len(COMPOUNDS)
+    assert tg.check(new, base=base).passed
+
+
+def test_words_alone_are_an_extension_by_the_command_line(tmp_path, folder, tokengraft):
+    (tmp_path / "words.txt").write_text("\n".join([*COMPOUNDS, "COX-2"]), encoding="utf-8")
+    run = ["extend", folder, "--include", tmp_path / "words.txt", "--out"]
+    data = tokengraft(*run, tmp_path / "out", "--json").json
+    made = [word["token"] for word in data["included"] if word["token"]]
+    assert data["added"] == len(made) + data["intermediates"] == len(tg.load(tmp_path / "out")) - len(tg.load(folder))
+    assert [word["reason"] for word in data["included"] if not word["token"]] == [
+        "the pre-tokenizer splits it into `COX`, `-`, `2`"
+    ]
+
+
+def test_the_words_that_cost_the_most_helpers_are_left_out_by_name(base):
+    words = WordList((*COMPOUNDS, "qzxqzjxqwvzx"))
+    whole = tg.learn.include_words(base, words, tg.Limits())
+    assert len(whole.intermediates) > 5
+    for most in (len(whole.intermediates) - 1, 5, 0):
+        limited = tg.learn.include_words(base, words, tg.Limits(), max_helpers=most)
+        dropped = {word.word for word in limited.included if word.token is None}
+        assert len(limited.intermediates) <= most
+        assert "qzxqzjxqwvzx" in dropped  # all its helpers are for it alone
+        assert [*dict.fromkeys(word.word for word in limited.included)] == [*words.words]
+    assert "helper tokens, and 0 are allowed" in limited.included[0].reason
+
+
+@pytest.mark.parametrize("shape", ["byte-level", "ignore-merges"])
+def test_words_that_are_split_become_added_tokens_and_decode_to_their_text(shape, tmp_path):
+    base = tg.load(builders.write(tmp_path / "base", builders.TINY[shape]()))
+    new = tg.include(base, ["COX-2", "in vitro", "IL-6", "ibuprofen"], added=True)
+    added = {token.content: token for token in new.added if token.content not in base.ids}
+    assert all(token.single_word and not token.special for token in added.values())
+    assert {*added} == {"COX-2", "in vitro", "IL-6"}
+    for text in ("a COX-2 in vitro, IL-6 a", "COX-2", "aIL-6b IL-60"):
+        assert new.decode(new.encode(text)) == base.decode(base.encode(text)) == text
+    inside = new.encode("xIL-6y")
+    assert not {new.ids[content] for content in added} & {*inside}

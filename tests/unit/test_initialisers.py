@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from checkpoints import ENGLISH, ESTONIAN, checkpoint, tables
+from checkpoints import ENGLISH, ESTONIAN, changed, checkpoint, tables
 
 import tokengraft as tg
 from tokengraft import errors
@@ -132,7 +132,7 @@ def base(tmp_path):
 
 @pytest.fixture
 def extended(base):
-    return tg.extend(base, tg.count(base, iter(ESTONIAN)), 40).apply(base)
+    return changed(base, add=40)
 
 
 def test_input_and_output_have_their_own_initialisers(base, extended, tmp_path):

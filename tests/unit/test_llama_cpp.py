@@ -156,24 +156,23 @@ EDITS = {
 
 
 @pytest.mark.parametrize("edit", EDITS)
-def test_an_edit_keeps_the_hash_where_it_is_asked_to(known, capsys, edit):
+def test_an_edit_keeps_the_hash_where_it_is_asked_to(known, capsys, tokengraft, edit):
     command = EDITS[edit].split()
     assert cli.main([*command, "--out", "free"]) == 0
     assert not found("free", known).known
     assert cli.main([*command, "--out", "kept", "--keep-llama-cpp-hash"]) == 0
     assert found("kept", known).known
     capsys.readouterr()
-    assert cli.main(["check", "free", "--base", "model", "--for", "llama.cpp"]) == 1
-    assert 'res = "tiny"' in capsys.readouterr().out
-    assert cli.main(["check", "kept", "--base", "model", "--for", "llama.cpp"]) == 0
-    assert "known to the converter as `tiny`" in capsys.readouterr().out
+    assert 'res = "tiny"' in tokengraft("check", "free", "--base", "model", "--for", "llama.cpp", code=1).out
+    assert (
+        "known to the converter as `tiny`" in tokengraft("check", "kept", "--base", "model", "--for", "llama.cpp").out
+    )
 
 
 @pytest.mark.usefixtures("known")
-def test_a_hash_is_not_kept_by_ids_that_move(capsys):
+def test_a_hash_is_not_kept_by_ids_that_move(tokengraft):
     command = EDITS["prune"].replace("--ids keep", "--keep-llama-cpp-hash --out moved").split()
-    assert cli.main(command) == 2
-    assert "pass --ids keep too" in capsys.readouterr().err
+    assert "pass --ids keep too" in tokengraft(*command, code=2).err
 
 
 def test_a_swap_keeps_the_hash_unless_told_otherwise(known):
@@ -217,12 +216,11 @@ def test_the_check_text_is_preserved_beside_text_that_was_normalized(known):
     assert cli.main([*command.split(), "--keep-llama-cpp-hash", "--min-count", "1", "--out", "both"]) == 0
 
 
-def test_a_hash_that_is_unknown_cannot_be_kept(tmp_path, capsys):
+def test_a_hash_that_is_unknown_cannot_be_kept(tmp_path, tokengraft):
     builders.write(tmp_path / "model", builders.byte_level())
     (tmp_path / "text.txt").write_text(TEXT, encoding="utf-8")
     command = ["extend", str(tmp_path / "model"), "--corpus", str(tmp_path / "text.txt"), "--add", "5", "--quiet"]
-    assert cli.main([*command, "--keep-llama-cpp-hash", "--out", str(tmp_path / "out")]) == 2
-    assert "cannot be kept" in capsys.readouterr().err
+    assert "cannot be kept" in tokengraft(*command, "--keep-llama-cpp-hash", "--out", tmp_path / "out", code=2).err
 
 
 def test_adapting_for_a_stack_chooses_rows_and_ids_for_it(tmp_path):

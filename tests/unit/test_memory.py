@@ -253,15 +253,14 @@ def test_extend_refuses_characters_that_would_be_dropped_unless_it_adds_them(tmp
     assert "猫" in tg.extend(tokenizer, counts, 2, character_coverage=1).characters
 
 
-def test_adapt_does_not_suggest_an_option_that_it_lacks(tmp_path, capsys):
+def test_adapt_does_not_suggest_an_option_that_it_lacks(tmp_path, tokengraft):
     document = builders.sentencepiece(byte_fallback=False)
     document["model"]["unk_token"] = None
     folder = builders.write(tmp_path / "tok", document)
     rare = "".join(map(chr, range(0x4E00, 0x4E80)))
     (tmp_path / "t.txt").write_text("\n".join(["the cat"] * 60_000 + [*rare]), encoding="utf-8")
     arguments = ["adapt", folder, "--target", tmp_path / "t.txt", "--add", 2, "--out", tmp_path / "out"]
-    assert cli.main([*map(str, arguments)]) == 2
-    hint = capsys.readouterr().err.partition("hint: ")[2]
+    hint = tokengraft(*arguments, code=2).err.partition("hint: ")[2]
     assert "`tokengraft extend --character-coverage 1`" in hint
     adapt = cli.build_parser(["adapt"])._subparsers._group_actions[0].choices["adapt"].format_help()
     assert {*re.findall(r"--[a-z-]+", re.sub(r"`[^`]*`", "", hint))} <= {*re.findall(r"--[a-z-]+", adapt)}
@@ -298,11 +297,10 @@ def test_dropped_bytes_are_no_gain_of_a_curve(tmp_path):
         assert tg.measure.curve(less, learned, source, [1]).points[0].bytes_per_token == expected
 
 
-def test_examples_say_what_is_dropped(tmp_path, capsys):
+def test_examples_say_what_is_dropped(tmp_path, tokengraft):
     old, new = (builders.write(tmp_path / name, lacking(*name)) for name in ("q", "z"))
     (tmp_path / "t.txt").write_text("qqq", encoding="utf-8")
-    assert cli.main(["evaluate", str(old), str(new), "--text", str(tmp_path / "t.txt"), "--examples"]) == 0
-    shown = capsys.readouterr()
+    shown = tokengraft("evaluate", old, new, "--text", tmp_path / "t.txt", "--examples")
     assert "the first tokenizer drops 3 bytes of the text" in shown.err
     assert "0 → 3\n" in shown.out
 
@@ -314,11 +312,10 @@ def test_a_character_is_lost_with_any_of_its_bytes(tmp_path):
 
 
 @pytest.mark.parametrize("command", ["extend {0} --corpus {1} --add 1 --out {2}", "evaluate {0} --text {1}"])
-def test_commands_warn_of_a_vocabulary_that_cannot_spell_all_text(tmp_path, capsys, command):
+def test_commands_warn_of_a_vocabulary_that_cannot_spell_all_text(tmp_path, tokengraft, command):
     folder = builders.write(tmp_path / "tok", lacking("q"))
     (tmp_path / "t.txt").write_text("zz zz\n")
     arguments = command.format(folder, tmp_path / "t.txt", tmp_path / "out").split()
-    assert cli.main(arguments) == 0
-    shown = capsys.readouterr().err
+    shown = tokengraft(*arguments).err
     assert shown.count("1 of the 256 bytes have no token (0x71)") == 1
     assert "text with them is dropped" in shown

@@ -272,25 +272,22 @@ def test_what_only_bpe_has_is_refused_by_name(kind, request, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["unigram", "word_piece"])
-def test_commands(kind, request, tmp_path, capsys):
+def test_every_command_takes_them(kind, request, tmp_path, tokengraft):
     request.getfixturevalue(kind)
-    source, text, out = str(tmp_path / kind), tmp_path / "text.txt", str(tmp_path / "out")
+    source, text, small, large = (tmp_path / name for name in (kind, "text.txt", "small", "large"))
     text.write_text("\n".join(TEXT))
-    prune = ["prune", source, "--corpus", str(text), "--remove", "5", "--out", out, "--no-protect-defaults"]
-    for command in (
-        ["inspect", source],
-        prune,
-        ["check", out, "--base", source],
-        ["evaluate", f"base={source}", f"new={out}", "--text", str(text)],
-        ["report", source, out, "--text", str(text), "--out", str(tmp_path / "report.html")],
-    ):
-        assert cli.main(command) == 0, capsys.readouterr()
-    shown = capsys.readouterr().out
-    assert base_line(shown) == {"unigram": "sentencepiece Unigram", "word_piece": "wordpiece"}[kind]
-
-
-def base_line(shown):
-    return next(line.split(maxsplit=1)[1] for line in shown.splitlines() if line.startswith("kind"))
+    lines = tokengraft("inspect", source).out.splitlines()
+    shown = next(line.split(maxsplit=1)[1] for line in lines if line.startswith("kind"))
+    assert shown == {"unigram": "sentencepiece Unigram", "word_piece": "wordpiece"}[kind]
+    learn = ["--corpus", text, "--add", 5, "--character-coverage", 1]
+    tokengraft("prune", source, "--corpus", text, "--remove", 5, "--out", small, "--no-protect-defaults")
+    assert "merges" not in tokengraft("extend", source, *learn, "--out", large).out
+    for new in (small, large):
+        tokengraft("check", new, "--base", source)
+        tokengraft("evaluate", f"base={source}", f"new={new}", "--text", text)
+        tokengraft("report", source, new, "--text", text, "--out", tmp_path / f"{new.name}.html")
+    tokengraft("extend", source, *learn, "--held-out", text, "--curve")
+    tokengraft("adapt", source, "--target", text, "--add", 4, "--out", tmp_path / "adapted")
 
 
 @pytest.mark.parametrize("kind", ["unigram", "word_piece"])

@@ -17,7 +17,7 @@ import checkpoints
 import pytest
 
 import tokengraft as tg
-from tokengraft import cli, errors
+from tokengraft import errors
 from tokengraft.options.table import TABLE
 
 ROOT = Path(__file__).parents[2]
@@ -215,14 +215,13 @@ def test_an_error_names_arguments_in_python_and_options_on_the_command_line():
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
-def test_a_command_that_fails_names_options_and_a_function_names_arguments(tmp_path, capsys):
+def test_a_command_that_fails_names_options_and_a_function_names_arguments(tmp_path, tokengraft):
     folder = builders.write(tmp_path / "tok", builders.byte_level())
     with pytest.raises(errors.OptionError) as caught:
         tg.adapt(folder, target="et.txt", swap=5, add=5, out=tmp_path / "out")
     assert "--" not in str(caught.value)
     arguments = ["adapt", str(folder), "--target", "et.txt", "--swap", "5", "--add", "5", "--out", str(tmp_path / "o")]
-    assert cli.main(arguments) == 2
-    shown = capsys.readouterr().err
+    shown = tokengraft(*arguments, code=2).err
     assert "error: --swap 5 was given together with --add 5" in shown
     assert "hint: pass --swap N alone" in shown
 

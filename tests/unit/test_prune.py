@@ -2,36 +2,15 @@
 
 import json
 import pickle
-from dataclasses import replace
 
 import builders
 import pytest
-from sentencepiece import SentencePieceProcessor
-from tokenizers import Tokenizer as Upstream
 
 import tokengraft as tg
-from tokengraft import cli, errors
-from tokengraft.verify.loaders import verify_folder
+from tokengraft import errors
 
 TEXT = ["the cat sat on the mat", "kass istus matil"] * 3
 BARE = tg.Protection(defaults=False)
-
-
-@pytest.fixture(scope="module")
-def counts(base):
-    return tg.count(base, iter(TEXT))
-
-
-@pytest.fixture(scope="module")
-def pieces(tmp_path_factory):
-    """A SentencePiece type in both forms."""
-    return tg.load(builders.write_pieces(tmp_path_factory.mktemp("pieces")))
-
-
-@pytest.fixture
-def load(tmp_path):
-    """Loads a `tokenizer.json`, in a folder with other files."""
-    return lambda document, **others: tg.load(builders.write(tmp_path / "loaded", document, **others))
 
 
 def strings(tokenizer):
@@ -237,106 +216,6 @@ def test_two_tokens_that_had_one_id_do_not_both_get_it(base, counts):
     assert len(ids) == len(set(ids))
 
 
-def test_kept_ids_load_everywhere_with_their_holes(base, counts, tmp_path):
-    pruned = tg.prune_order(base, counts)[:60].apply(base)
-    assert pruned.n_rows == base.n_rows
-    out = tg.save(pruned, tmp_path / "out", verify=False)
-    assert verify_folder(out, pruned, TEXT).loaders == ("tokenizers", "transformers")
-    assert Upstream.from_file(str(out / "tokenizer.json")).token_to_id("<|end|>") == base.vocab.get(
-        "<|end|>", base.n_rows - 1
-    )
-
-
-@pytest.fixture
-def many_files(tmp_path):
-    """A tokenizer that names ids in every place that real ones do."""
-    document = builders.byte_level()
-    size = len(document["model"]["vocab"])
-    template = {
-        "type": "TemplateProcessing",
-        "single": [{"SpecialToken": {"id": "<|start|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
-        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
-        "special_tokens": {"<|start|>": {"id": "<|start|>", "ids": [size], "tokens": ["<|start|>"]}},
-    }
-    roberta = {"type": "RobertaProcessing", "sep": ["<|end|>", size + 1], "cls": ["<|start|>", size]}
-    roberta |= {"trim_offsets": True, "add_prefix_space": False}
-    document["post_processor"] = {"type": "Sequence", "processors": [template, roberta]}
-    padding = {"strategy": "BatchLongest", "direction": "Right", "pad_to_multiple_of": None, "pad_type_id": 0}
-    document["padding"] = padding | {"pad_id": size + 1, "pad_token": "<|end|>"}
-    decoder = {str(size + at): {"content": name, "special": True} for at, name in enumerate(("<|start|>", "<|end|>"))}
-    config = {"tokenizer_class": "PreTrainedTokenizerFast", "added_tokens_decoder": decoder, "pad_token_id": size + 1}
-    others = {
-        "tokenizer_config.json": json.dumps(config),
-        "added_tokens.json": json.dumps({"<|start|>": size, "<|end|>": size + 1}),
-        "vocab.json": json.dumps(document["model"]["vocab"], ensure_ascii=False),
-        "merges.txt": "#version: 0.2\n" + "".join(f"{a} {b}\n" for a, b in document["model"]["merges"]),
-        "special_tokens_map.json": '{"eos_token": "<|end|>"}',
-    }
-    return tg.load(builders.write(tmp_path / "many", document, **others))
-
-
-def test_closing_the_holes_rewrites_every_id_in_every_file(many_files, tmp_path):
-    base = many_files
-    pruned = tg.prune_order(base, tg.count(base, iter(TEXT)))[:60].apply(base).compact()
-    start, end = base.n_rows - 62, base.n_rows - 61
-    assert [token.id for token in pruned.tokens] == list(range(base.n_rows - 60))
-    out = tg.save(pruned, tmp_path / "out", verify=False)
-    document = json.loads((out / "tokenizer.json").read_bytes())
-    assert [entry["id"] for entry in document["added_tokens"]] == [start, end]
-    template, roberta = document["post_processor"]["processors"]
-    assert template["special_tokens"]["<|start|>"]["ids"] == [start]
-    assert roberta["sep"] == ["<|end|>", end]
-    assert roberta["cls"] == ["<|start|>", start]
-    assert document["padding"]["pad_id"] == end
-    config = json.loads((out / "tokenizer_config.json").read_bytes())
-    assert {int(i): entry["content"] for i, entry in config["added_tokens_decoder"].items()} == {
-        start: "<|start|>",
-        end: "<|end|>",
-    }
-    assert config["pad_token_id"] == end
-    assert json.loads((out / "added_tokens.json").read_bytes()) == {"<|start|>": start, "<|end|>": end}
-    vocab = json.loads((out / "vocab.json").read_bytes())
-    assert vocab == {token.string: token.id for token in pruned.tokens if token.string in vocab}
-    assert len((out / "merges.txt").read_text(encoding="utf-8").splitlines()) == 1 + len(pruned.merges)
-    assert verify_folder(out, pruned, TEXT).loaders == ("tokenizers", "transformers")
-    assert tg.load(out) == pruned
-
-
-def test_both_forms_of_a_sentencepiece_type_are_pruned_alike(pieces, tmp_path):
-    counts = tg.count(pieces, iter(TEXT))
-    order = tg.prune_order(pieces, counts)
-    for size in (3, len(order)):
-        for pruned in (order[:size].apply(pieces), order[:size].apply(pieces).compact()):
-            out = tg.save(pruned, tmp_path / f"{size}-{pruned.n_rows}", verify=False)
-            assert verify_folder(out, pruned, TEXT).loaders == ("tokenizers", "transformers", "sentencepiece")
-            assert tg.load(out) == pruned
-            alone = tg.load(out / "tokenizer.model")
-            assert strings(alone) == strings(pruned)
-            assert alone.encode("kass istus") == pruned.encode("kass istus")
-
-
-def test_a_pruned_model_is_extended_into_its_holes(pieces, tmp_path):
-    pruned = tg.prune_order(pieces, tg.count(pieces, iter(["the cat"])))[:8].apply(pieces)
-    loaded = tg.load(tg.save(pruned, tmp_path / "pruned", verify=False))
-    extended = tg.extend(loaded, tg.count(loaded, iter(TEXT * 2)), 8).apply(loaded)
-    assert extended.n_rows == pieces.n_rows
-    assert len(extended.tokens) == len(pieces.tokens)
-    out = tg.save(extended, tmp_path / "out", verify=False)
-    assert verify_folder(out, extended, TEXT).loaders == ("tokenizers", "transformers", "sentencepiece")
-
-
-def test_single_characters_go_where_bytes_can_spell_them(pieces, base, counts):
-    order = tg.prune_order(pieces, tg.count(pieces, iter(TEXT)), protection=replace(BARE, characters=True))
-    pruned = order.apply(pieces)
-    assert not [token for token in pruned.tokens if len(token.string) == 1 and token.string != "▁"]
-    assert "▁" in pruned.vocab
-    text = "кот naïve the cat"
-    model = SentencePieceProcessor(model_proto=pruned.files["tokenizer.model"])
-    assert model.decode(pruned.encode(text)) == text
-    with pytest.raises(errors.OptionError, match="no byte fallback"):
-        tg.prune_order(base, counts, protection=tg.Protection(characters=True))
-
-
 def test_reserved_tokens_go_first_unless_something_names_them(tmp_path):
     document = builders.byte_level()
     size = len(document["model"]["vocab"])
@@ -394,18 +273,6 @@ def test_a_token_that_alone_spells_a_character_is_kept(load):
     assert "qq" not in pruned.vocab
 
 
-def test_kept_ids_keep_the_number_of_rows_when_the_highest_id_is_a_learned_token(tmp_path, capsys):
-    document = builders.specials_first()
-    base = tg.load(builders.write(tmp_path / "b", document))
-    common = ["prune", tmp_path / "b", "--method", "last-id-leaf", "--remove", "20", "--json", "--out"]
-    rows = {}
-    for ids in ("keep", "compact"):
-        assert cli.main([*map(str, common), str(tmp_path / ids), "--ids", ids]) == 0
-        rows[ids] = json.loads(capsys.readouterr().out)["rows"]
-        assert tg.load(tmp_path / ids).n_rows == rows[ids]
-    assert rows == {"keep": base.n_rows, "compact": len(base.tokens) - 20}
-
-
 def test_weighted_counts_decide_by_their_weight(base):
     english, estonian = (tg.count(base, iter([text])) for text in ("the the the", "kass kass"))
     for weighted, wins in ((english + estonian.scale(9), "Ġkass"), (english.scale(9) + estonian, "Ġthe")):
@@ -413,22 +280,20 @@ def test_weighted_counts_decide_by_their_weight(base):
         assert order.removals[order.tokens.index(wins)].decided_by >= 9
 
 
-def test_the_command_prunes_verifies_and_reports(base, folder, counts, tmp_path, capsys):
+def test_the_command_prunes_verifies_and_reports(base, folder, counts, tmp_path, tokengraft):
     (tmp_path / "c.txt").write_text("\n".join(TEXT))
     (tmp_path / "keep.txt").write_text(" the\n")
     counts.save(tmp_path / "c.parquet")
     common = ["prune", folder, "--remove", 20, "--order", tmp_path / "o.json", "--protect", tmp_path / "keep.txt"]
     arguments = [*common, "--corpus", tmp_path / "c.txt", "--out", tmp_path / "out", "--quiet"]
-    assert cli.main(list(map(str, arguments))) == 0
-    shown = capsys.readouterr().out
+    shown = tokengraft(*arguments).out
     assert "20 removed by leaf-expected" in shown
     assert "0 kept tokens became unreachable" in shown
     assert "ids have changed" in shown
     assert tg.load(tmp_path / "out").n_rows == base.n_rows - 20
     assert len(tg.PruneOrder.load(tmp_path / "o.json")) > 20
     again = ["prune", folder, "--remove", 20, "--counts", tmp_path / "c.parquet", "--ids", "keep", "--json"]
-    assert cli.main([*map(str, again), "--out", str(tmp_path / "kept")]) == 0
-    facts = json.loads(capsys.readouterr().out)
+    facts = tokengraft(*again, "--out", tmp_path / "kept").json
     assert facts["rows"] == base.n_rows
     assert facts["newly_unreachable"] == 0
     assert facts["tokens_in_text"][0] <= facts["tokens_in_text"][1]
@@ -446,33 +311,14 @@ def test_the_command_prunes_verifies_and_reports(base, folder, counts, tmp_path,
         (["--method", "last-id", "--remove", "5", "--protect", "no/such"], "cannot read"),
     ],
 )
-def test_the_command_refuses_what_makes_no_sense(folder, tmp_path, capsys, options, message):
-    assert cli.main(["prune", str(folder), "--out", str(tmp_path / "out"), *options]) == 2
-    assert message in capsys.readouterr().err
+def test_the_command_refuses_what_makes_no_sense(folder, tmp_path, tokengraft, options, message):
+    assert message in tokengraft("prune", folder, "--out", tmp_path / "out", *options, code=2).err
     assert not (tmp_path / "out").exists()
 
 
-def test_the_script_command_takes_all_of_its_order(folder, tmp_path, capsys):
+def test_the_script_command_takes_all_of_its_order(folder, tmp_path, tokengraft):
     arguments = ["prune", folder, "--method", "script-leaf", "--scripts", "Latin", "Han", "--out", tmp_path / "out"]
-    assert cli.main(list(map(str, arguments))) == 0
-    assert "by script-leaf" in capsys.readouterr().out
-
-
-def test_tokens_that_settings_and_post_processors_name_stay(tmp_path):
-    document = builders.byte_level()
-    by_id = {i: s for s, i in document["model"]["vocab"].items()}
-    pad, named = by_id[394], by_id[393]
-    document["post_processor"] = {
-        "type": "TemplateProcessing",
-        "single": [{"SpecialToken": {"id": "x", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
-        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
-        "special_tokens": {"x": {"id": "x", "ids": [393], "tokens": [named]}},
-    }
-    config = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": pad, "pad_token_id": 394}
-    base = tg.load(builders.write(tmp_path, document, **{"tokenizer_config.json": json.dumps(config)}))
-    pruned = tg.prune_order(base, None, "last-id-leaf").apply(base).compact()
-    assert {pad, named} <= set(pruned.ids)
-    assert json.loads(pruned.files["tokenizer_config.json"])["pad_token_id"] == pruned.ids[pad]
+    assert "by script-leaf" in tokengraft(*arguments).out
 
 
 def test_scripts_of_characters_that_stay_are_known_too(tmp_path):

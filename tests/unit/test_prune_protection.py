@@ -7,7 +7,6 @@ import pytest
 import reference
 
 import tokengraft as tg
-from tokengraft import cli
 from tokengraft.cli.edit import sample_rows
 from tokengraft.measure.compare import ADDED, REMOVED, SampleChange, sample_changes, sample_warnings
 from tokengraft.pruning.cost import removed_summary
@@ -16,17 +15,6 @@ from tokengraft.pruning.removable import chat_templates, template_texts
 
 TEXT = ["the cat sat on the mat", "kass istus matil"] * 3
 BARE = tg.Protection(defaults=False)
-
-
-@pytest.fixture(scope="module")
-def counts(base):
-    return tg.count(base, iter(TEXT))
-
-
-@pytest.fixture
-def load(tmp_path):
-    """Loads a `tokenizer.json`, in a folder with other files."""
-    return lambda document, **others: tg.load(builders.write(tmp_path / "loaded", document, **others))
 
 
 def is_plain(token):
@@ -184,17 +172,15 @@ def test_removed_tokens_are_summarised_by_kind_and_script(load):
     assert removed_summary(base, []).as_dict() == {"kinds": [], "scripts": []}
 
 
-def test_the_command_shows_what_was_removed_and_what_samples_need(folder, tmp_path, capsys):
+def test_the_command_shows_what_was_removed_and_what_samples_need(folder, tmp_path, tokengraft):
     command = ["prune", str(folder), "--method", "last-id-leaf", "--remove", "90", "--out"]
-    assert cli.main([*command, str(tmp_path / "text")]) == 0
-    shown, warned = capsys.readouterr()
+    shown, warned = tokengraft(*command, tmp_path / "text")
     assert "words, such as `" in shown
     assert "white space, digits, punctuation; " in shown
     assert "\nsample texts    " in shown
     assert "\nby script       " in shown
     assert "warning: built-in sample texts need more tokens" in warned
-    assert cli.main([*command, str(tmp_path / "json"), "--json"]) == 0
-    result = json.loads(capsys.readouterr().out)
+    result = tokengraft(*command, tmp_path / "json", "--json").json
     assert sum(kind["tokens"] for kind in result["removed_tokens"]["kinds"]) == 90
     assert result["samples"][0]["after"] > result["samples"][0]["before"]
     assert result["kept"]["atomic"] == 256

@@ -1,7 +1,10 @@
-"""Public values in a notebook: a short `repr` whatever their size, escaped HTML; and the messages of `logging`."""
+"""Public values: a short `repr` whatever their size, escaped HTML, mappings that cannot be changed; and `logging`."""
 
+import copy
 import inspect
+import json
 import logging
+import pickle
 import subprocess
 import sys
 from dataclasses import MISSING, fields, is_dataclass
@@ -239,3 +242,34 @@ def test_nothing_is_printed_by_default(tmp_path):
     heard = f"import logging; logging.basicConfig(level='INFO'); {code}"
     done = subprocess.run([sys.executable, "-c", heard], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert "INFO:tokengraft:read 1 documents, 11 bytes of text" in done.stderr
+
+
+CHANGES = {
+    "set": lambda mapping: mapping.__setitem__("b", 2),
+    "delete": lambda mapping: mapping.__delitem__("a"),
+    "update": lambda mapping: mapping.update(b=2),
+    "or": lambda mapping: mapping.__ior__({"b": 2}),
+    "pop": lambda mapping: mapping.pop("a"),
+    "popitem": lambda mapping: mapping.popitem(),
+    "setdefault": lambda mapping: mapping.setdefault("b", 2),
+    "clear": lambda mapping: mapping.clear(),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_every_change_is_refused(change):
+    mapping = FrozenDict({"a": 1})
+    with pytest.raises(TypeError, match="cannot be changed"):
+        CHANGES[change](mapping)
+    assert mapping == {"a": 1}
+
+
+@pytest.mark.parametrize("copied", [lambda x: pickle.loads(pickle.dumps(x)), copy.copy, copy.deepcopy])
+def test_a_copy_is_equal_and_frozen_too(copied):
+    again = copied(FrozenDict({"a": 1}))
+    assert again == {"a": 1}
+    assert type(again) is FrozenDict
+
+
+def test_it_is_written_as_json_like_any_dict():
+    assert json.dumps(FrozenDict({"a": 1})) == '{"a": 1}'

@@ -2,13 +2,12 @@
 
 import json
 
-import builders
 import numpy as np
 import pytest
-from checkpoints import WIDTH, checkpoint, tensor, write_safetensors, write_texts
+from checkpoints import WIDTH, changed, checkpoint, tensor, write_safetensors, write_texts
 
 import tokengraft as tg
-from tokengraft import cli, errors
+from tokengraft import errors
 
 TRANSFORMER = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}
 PARTS = ("1_Pooling", "2_Dense", "3_Normalize")
@@ -41,7 +40,7 @@ def base(tmp_path):
 
 @pytest.fixture
 def small(base):
-    return tg.prune_order(base, tg.count(base, iter(builders.TEXT)))[:30].apply(base).compact()
+    return changed(base, remove=30, compact=True)
 
 
 def test_folders_that_a_module_names_are_copied_byte_for_byte(small, tmp_path):
@@ -55,11 +54,10 @@ def test_folders_that_a_module_names_are_copied_byte_for_byte(small, tmp_path):
 
 
 @pytest.mark.usefixtures("base")
-def test_adapt_prints_the_class_of_sentence_transformers(tmp_path, capsys, monkeypatch):
+def test_adapt_prints_the_class_of_sentence_transformers(tmp_path, tokengraft, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_texts(tmp_path)
-    assert cli.main(["adapt", "model", "--target", "et.txt", "--swap", "3", "--no-report", "--out", "out"]) == 0
-    err = capsys.readouterr().err
+    err = tokengraft("adapt", "model", "--target", "et.txt", "--swap", "3", "--no-report", "--out", "out").err
     assert "load it: `SentenceTransformer('out')`" in err
     assert "continue_pretraining" not in err
 

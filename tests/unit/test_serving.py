@@ -6,38 +6,18 @@ import re
 import builders
 import checkpoints
 import pytest
+from checks import edit, one, outcomes
 
 import tokengraft as tg
 from tokengraft import cli, errors
-from tokengraft.tokenizer.kind import token_bytes
-from tokengraft.verify.check_serving import pattern_hash
 from tokengraft.verify.finding import STACKS, choices_for, facts
 
 transformers = pytest.importorskip("transformers")  # imported here, so that no process has to be started for each check
-PATTERN = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-
-
-def outcomes(source, stack):
-    """The outcome of every check of a stack, by name."""
-    return {found.name.removeprefix(f"{stack}: "): found.outcome for found in tg.check_serving(source, stack).findings}
-
-
-def one(source, stack, name):
-    """One finding of a stack."""
-    found = tg.check_serving(source, stack).findings
-    return next(finding for finding in found if finding.name == f"{stack}: {name}")
 
 
 def failures(source, stack):
     """The failures of a stack. llama.cpp knows the hashes of published tokenizers only, not of tiny ones."""
     return [found for found in tg.check_serving(source, stack).failures if "pre-tokenizer hash" not in found.name]
-
-
-def edit(path, **fields):
-    """Sets fields of a JSON file. None removes one."""
-    content = json.loads(path.read_text()) if path.exists() else {}
-    content |= fields
-    path.write_text(json.dumps({name: value for name, value in content.items() if value is not None}))
 
 
 SETTINGS = ("eos_token", "auto_map", "tokenizer_class", "chat_template")
@@ -69,47 +49,6 @@ def pieces(tmp_path):
     folder = builders.write_pieces(tmp_path / "pieces")
     edit(folder / "config.json", architectures=["LlamaForCausalLM"], model_type="llama")
     return folder
-
-
-def split_by(pattern):
-    split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
-    step = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
-    return {"type": "Sequence", "pretokenizers": [split, step]}
-
-
-def with_ranks(folder, specials_first=False):
-    """A byte-level folder whose merges are by the rank of the product, and its ranks."""
-    document = builders.byte_level()
-    document["pre_tokenizer"] = split_by(PATTERN)
-    old = document["model"]["vocab"]
-    alphabet = sorted((token for token in old if len(token) == 1), key=lambda token: token_bytes(token, "byte-level"))
-    learned = [*alphabet, *sorted((token for token in old if len(token) > 1), key=old.__getitem__)]
-    ranks = {token: rank for rank, token in enumerate(learned)}
-    names = [token["content"] for token in document["added_tokens"]]
-    ids = {name: place for place, name in enumerate(names)} if specials_first else {}
-    vocab = ids | {token: rank + len(ids) for token, rank in ranks.items()}
-    document["model"] |= {"vocab": vocab, "merges": builders.merges_by_rank(ranks, ranks)}
-    document["added_tokens"] = [builders.added(vocab.get(name, len(vocab) + at), name) for at, name in enumerate(names)]
-    builders.write(folder, document)
-    return {token_bytes(token, "byte-level"): rank for token, rank in ranks.items()}
-
-
-def write_tiktoken(folder, ranks):
-    (folder / "tokenizer.model").write_bytes(builders.tiktoken_file(ranks))
-
-
-def write_tekken(folder, ranks, **config):
-    raw = builders.tekken_file([*ranks][256:], ["<|s0|>", "<|s1|>"], PATTERN, unused=0, **config)
-    (folder / "tekken.json").write_bytes(raw)
-
-
-def assert_refused(folder, stack):
-    """Files that contradict each other are not loaded at all, or a check fails."""
-    try:
-        found = tg.check_serving(folder, stack)
-    except errors.TokengraftError:
-        return
-    assert found.failures
 
 
 def test_a_model_that_fits_has_no_failures(model):
@@ -285,15 +224,6 @@ def test_ollama_stops_at_special_tokens_as_text_beside_a_model(pieces, token, ou
     assert one(pieces, "ollama", "special_tokens_map.json").outcome == outcome
 
 
-def test_a_model_of_another_format_is_read_by_llama_cpp_and_ollama(tmp_path):
-    write_tiktoken(tmp_path, with_ranks(tmp_path))
-    edit(tmp_path / "config.json", architectures=["LlamaForCausalLM"], model_type="llama", vocab_size=500)
-    for stack in ("llama.cpp", "ollama"):
-        found = one(tmp_path, stack, "vocabulary")
-        assert found.outcome == "fail"
-        assert "not a SentencePiece model" in found.detail
-
-
 @pytest.mark.parametrize("name", builders.TINY)
 def test_ollama_gives_every_token_its_id_if_and_only_if_there_are_no_holes(tmp_path, name):
     tok = tg.load(builders.write(tmp_path / "tok", builders.TINY[name]()))
@@ -314,31 +244,6 @@ def test_ollama_reads_added_tokens_from_tokenizer_json_alone(tmp_path):
     assert one(extended, "ollama", "added tokens").outcome == "pass"
 
 
-def test_ollama_knows_the_pattern_of_llama_3(tmp_path):
-    document = builders.byte_level() | {"pre_tokenizer": split_by(builders.LLAMA3_PATTERN)}
-    assert pattern_hash(document).startswith("d98f9631")
-    folder = builders.write(tmp_path / "tok", document)
-    assert one(folder, "ollama", "pre-tokenizer").detail.startswith("recognised as llama-bpe")
-
-
-def test_tiktoken_agrees_with_the_ranks_of_the_tokenizer(tmp_path):
-    ranks = with_ranks(tmp_path / "tok")
-    assert one(tmp_path / "tok", "tiktoken", "rank file").outcome == "fail"
-    write_tiktoken(tmp_path / "tok", ranks)
-    assert set(outcomes(tmp_path / "tok", "tiktoken").values()) == {"pass"}
-    (tmp_path / "tok" / "original").mkdir()
-    (tmp_path / "tok" / "tokenizer.model").rename(tmp_path / "tok" / "original" / "tokenizer.model")
-    assert set(outcomes(tmp_path / "tok", "tiktoken").values()) == {"pass"}
-
-
-@pytest.mark.parametrize("pattern", [r"\p{L}+|\P{L}", "gpt2"])
-def test_any_split_pattern_of_a_tiktoken_file_is_compared(tmp_path, pattern):
-    """tiktoken drops text that a pattern does not match, so a file with an unknown one is not split as others are."""
-    (tmp_path / "ranks.tiktoken").write_bytes(builders.tiktoken_file(builders.ranks_of(builders.byte_level())))
-    tg.save(tg.load(tmp_path / "ranks.tiktoken", pattern=pattern), tmp_path / "tok")
-    assert one(tmp_path / "tok", "tiktoken", "encoding").outcome == "pass"
-
-
 def test_a_fix_by_conversion_is_one_that_works(tmp_path):
     (tmp_path / "x.tiktoken").write_bytes(builders.tiktoken_file(builders.ranks_of(builders.byte_level())))
     ranks = tg.load(tmp_path / "x.tiktoken", pattern="gpt2", special_tokens=["<s>"])
@@ -356,34 +261,6 @@ def test_a_fix_by_conversion_is_one_that_works(tmp_path):
         assert "cannot be written as" in fix
 
 
-def test_tiktoken_does_not_agree_with_other_ranks(tmp_path):
-    ranks = with_ranks(tmp_path / "tok")
-    first, last = list(ranks)[256], list(ranks)[-1]
-    without = {token: rank for token, rank in ranks.items() if token != b"\x00"}
-    for other in (ranks | {first: ranks[last], last: ranks[first]}, without, ranks | {last: 300, first: 300}):
-        write_tiktoken(tmp_path / "tok", other)
-        assert_refused(tmp_path / "tok", "tiktoken")
-
-
-def test_mistral_common_agrees_with_the_ranks_of_the_tokenizer(tmp_path):
-    write_tekken(tmp_path / "tok", with_ranks(tmp_path / "tok", specials_first=True))
-    found = outcomes(tmp_path / "tok", "mistral-common")
-    assert found.pop("embedding rows") == "note"
-    assert set(found.values()) == {"pass"}
-
-
-def test_mistral_common_does_not_agree_with_specials_behind_the_ranks(tmp_path):
-    write_tekken(tmp_path / "tok", with_ranks(tmp_path / "tok"))
-    assert_refused(tmp_path / "tok", "mistral-common")
-
-
-def test_what_mistral_common_refuses_is_a_finding(tmp_path):
-    write_tekken(tmp_path / "tok", with_ranks(tmp_path / "tok", specials_first=True), version="v999")
-    found = one(tmp_path / "tok", "mistral-common", "encoding")
-    assert found.outcome == "fail"
-    assert "refuses" in found.detail
-
-
 def test_every_failure_has_a_fix(model, pieces):
     checkpoints.set_config(model, vocab_size=3, pad_token_id=-1, eos_token_id=10**6, architectures=["FooForCausalLM"])
     edit(model / "tokenizer_config.json", eos_token="<|x|>", tokenizer_class="NoSuchTokenizer")
@@ -393,17 +270,13 @@ def test_every_failure_has_a_fix(model, pieces):
     assert [found.name for found in failures if not found.fix] == []
 
 
-def test_the_command_prints_the_fixes_and_exits_with_1_if_something_fails(model, capsys):
-    assert cli.main(["check", str(model), "--for", "vllm", "--for", "ollama"]) == 0
-    assert "vllm: embedding rows" in capsys.readouterr().out
+def test_the_command_prints_the_fixes_and_exits_with_1_if_something_fails(model, tokengraft):
+    assert "vllm: embedding rows" in tokengraft("check", model, "--for", "vllm", "--for", "ollama").out
     checkpoints.set_config(model, pad_token_id=-1)
-    assert cli.main(["check", str(model), "--for", "vllm"]) == 0
-    capsys.readouterr()
-    assert cli.main(["check", str(model), "--for", "llama.cpp"]) == 1
-    out = capsys.readouterr().out
+    tokengraft("check", model, "--for", "vllm")
+    out = tokengraft("check", model, "--for", "llama.cpp", code=1).out
     assert "fix: set them to null" in out
-    assert cli.main(["check", str(model), "--base", str(model), "--for", "llama.cpp", "--json"]) == 1
-    found = json.loads(capsys.readouterr().out)
+    found = tokengraft("check", model, "--base", model, "--for", "llama.cpp", "--json", code=1).json
     assert found["passed"] is False
     names = [finding["name"] for finding in found["findings"]]
     assert {"kept ids", "llama.cpp: negative ids"} <= set(names)

@@ -6,6 +6,7 @@ import builders
 import checkpoints
 import numpy as np
 import pytest
+from checkpoints import changed
 
 import tokengraft as tg
 from tokengraft import errors
@@ -151,7 +152,7 @@ def test_an_unchanged_tokenizer_is_written_byte_for_byte(folder, base, tmp_path)
 
 
 def extended(base):
-    return tg.extend(base, tg.count(base, iter(["põdrad põõsas õunad õues"] * 5)), 10).apply(base)
+    return changed(base, add=10)
 
 
 def pruned(base, method="leaf-frequency", n=30):
@@ -274,7 +275,7 @@ def test_a_piece_model_alone_has_the_tokens_of_its_settings(tmp_path, file):
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": {str(size): entry}}))
     base = tg.load(tmp_path)
     assert size in base.encode("the <|think|> cat")
-    extended = tg.extend(base, tg.count(base, iter(["põdrad põõsas õunad õues"] * 5)), 4).apply(base)
+    extended = changed(base, add=4)
     again = tg.load(tg.save(extended, tmp_path / "saved", verify=False))
     assert again.ids["<|think|>"] == size
     assert again.encode("the <|think|> põdrad") == extended.encode("the <|think|> põdrad")

@@ -1,6 +1,5 @@
 """How many tokens to add: the support of new tokens, and `choose_size`."""
 
-import json
 from collections import Counter
 from fractions import Fraction
 
@@ -10,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tokengraft as tg
-from tokengraft import cli, errors
+from tokengraft import errors
 from tokengraft.measure.choose_size import SizeOptions, grid, rare_warning, supported_size
 from tokengraft.measure.segments import Text
 from tokengraft.measure.sizes import CurvePoint, Sizes, bytes_per_token, expected, knee_of, least_support, text_ratio
@@ -106,30 +105,19 @@ def test_support_is_what_encoding_the_training_text_gives(kind, tmp_path):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_one_encoding_gives_support_and_bytes_per_token_of_every_size(kind, tmp_path):
-    base = KINDS[kind](tmp_path)
-    counts = tg.count(base, iter(TRAINING))
-    extension = tg.extend(base, counts, 60)
-    found, text = Sizes(base, extension).support(counts), Text("et", tuple(TRAINING))
-    rates = [Sizes(base, extension).bytes_per_token(measured) for measured in (counts, text)]
-    for size in range(len(extension) + 1):
-        assert found(size) == encoded_support(base, extension[:size], counts)
-        extended = extension[:size].apply(base)
-        assert [rate(size) for rate in rates] == [bytes_per_token(extended, measured) for measured in (counts, text)]
-    weighted = Sizes(base, extension).support(counts.scale(7))
-    assert weighted(20) == [7 * times for times in found(20)]
-
-
-@pytest.mark.parametrize("kind", KINDS)
 @given(words=st.lists(st.text("aãb ", min_size=1, max_size=12), min_size=1, max_size=12))
-def test_one_encoding_gives_support_and_bytes_per_token_of_every_size_for_any_text(of_every_kind, words, kind):
+def test_one_encoding_gives_support_and_bytes_per_token_of_every_size(of_every_kind, words, kind):
     base = of_every_kind[kind]
-    counts = tg.count(base, iter(words * 2))
-    extension = tg.extend(base, counts, 30)
-    found, rate = Sizes(base, extension).support(counts), Sizes(base, extension).bytes_per_token(counts)
+    counts, text = tg.count(base, iter(words * 2)), Text("t", tuple(words))
+    extension = tg.extend(base, counts, 6)
+    sizes = Sizes(base, extension)
+    found, weighted = sizes.support(counts), sizes.support(counts.scale(7))
+    rates = [sizes.bytes_per_token(measured) for measured in (counts, text)]
     for size in range(len(extension) + 1):
+        extended = extension[:size].apply(base)
         assert found(size) == encoded_support(base, extension[:size], counts)
-        assert rate(size) == bytes_per_token(extension[:size].apply(base), counts)
+        assert weighted(size) == [7 * times for times in found(size)]
+        assert [rate(size) for rate in rates] == [bytes_per_token(extended, measured) for measured in (counts, text)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -350,23 +338,21 @@ def test_the_search_is_exact_for_its_definition(shares, limit, multiple, rising)
         assert found == max(multiples or singles, default=0)
 
 
-def test_the_curve_command_shows_support(base, tmp_path, capsys):
+def test_the_curve_command_shows_support(base, tmp_path, tokengraft):
     folder = tg.save(base, tmp_path / "tok", verify=False)
     text = tmp_path / "et.txt"
     text.write_text("\n".join(TRAINING), encoding="utf-8")
     command = ["extend", str(folder), "--add", "40", "--curve", "--quiet"]
     command += ["--corpus", str(text), "--held-out", str(text)]
-    assert cli.main(command) == 0
-    heads, *rows = capsys.readouterr().out.splitlines()
+    heads, *rows = tokengraft(*command).out.splitlines()
     assert heads.split("  ")[-1].strip() == "below 1,000"
     assert [row.split()[-1] for row in rows if row.split()[0] == "40"] == ["100.0%"]
-    assert cli.main([*command, "--json"]) == 0
-    points = json.loads(capsys.readouterr().out)["points"]
+    points = tokengraft(*command, "--json").json["points"]
     assert points[0]["below_10"] is None
     assert 0 < points[-1]["below_10"] < points[-1]["below_100"] == 1
 
 
-def test_extend_shows_chooses_and_warns_by_the_training_text(base, tmp_path, capsys):
+def test_extend_shows_chooses_and_warns_by_the_training_text(base, tmp_path, tokengraft):
     folder = tg.save(base, tmp_path / "tok", verify=False)
     text = tmp_path / "et.txt"
     text.write_text("\n".join(TRAINING), encoding="utf-8")
@@ -375,14 +361,15 @@ def test_extend_shows_chooses_and_warns_by_the_training_text(base, tmp_path, cap
     found = {}
     for size in ("", f"{n_bytes}", f"{10 * n_bytes}"):
         more = ["--training-text", size] if size else []
-        assert cli.main([*command, "--add", "40", "--curve", "--held-out", str(text), *more]) == 0
-        curve = json.loads(capsys.readouterr().out)["points"]
+        curve = tokengraft(*command, "--add", "40", "--curve", "--held-out", text, *more).json["points"]
         chosen = ["--add", "auto", "--held-out", str(text), "--max-add", "40"]
         scaled = ["--training-text", str(6 * int(size or n_bytes))]
-        assert cli.main([*command, *chosen, *scaled, "--out", str(tmp_path / f"auto{size}")]) == 0
-        choice = json.loads(capsys.readouterr().out)["size"]["size"]
-        assert cli.main([*command, "--add", "40", "--out", str(tmp_path / f"add{size}"), *more]) == 0
-        found[size] = curve, choice, json.loads(capsys.readouterr().out)["warnings"]
+        choice = tokengraft(*command, *chosen, *scaled, "--out", tmp_path / f"auto{size}").json["size"]["size"]
+        found[size] = (
+            curve,
+            choice,
+            tokengraft(*command, "--add", "40", "--out", tmp_path / f"add{size}", *more).json["warnings"],
+        )
     default, same, more = found.values()
     assert default[:2] == same[:2]
     rare_rows = 40 * more[0][-1]["below_100"]
@@ -391,25 +378,12 @@ def test_extend_shows_chooses_and_warns_by_the_training_text(base, tmp_path, cap
     assert more[2][0].startswith(f"{rare_rows:.0f} of the 40 ")
     assert default[0][-1]["below_10"] == more[0][-1]["below_100"] < default[0][-1]["below_100"] == 1
     assert default[1] < more[1]
-    weights = [
-        "extend",
-        str(folder),
-        "--corpus",
-        str(text),
-        str(text),
-        "--weight",
-        "2",
-        "--weight",
-        "1",
-        "--documents",
-        "lines",
-    ]
+    weights = ["extend", folder, "--corpus", text, text, "--weight", 2, "--weight", 1, "--documents", "lines"]
     for arguments, message in (
         ([*command, "--add", "4", "--method", "naive-regen"], "--training-text is for continued training"),
         ([*weights, "--add", "4"], "--weight multiplies occurrences"),
     ):
-        assert cli.main([*arguments, "--training-text", "2KB", "--out", str(tmp_path / "no")]) == 2
-        assert message in capsys.readouterr().err
+        assert message in tokengraft(*arguments, "--training-text", "2KB", "--out", tmp_path / "no", code=2).err
         assert not (tmp_path / "no").exists()
 
 

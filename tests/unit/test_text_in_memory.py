@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import tokengraft as tg
-from tokengraft import cli, errors
+from tokengraft import errors
 from tokengraft.corpus.open import paths_of
 from tokengraft.corpus.options import only_paths
 
@@ -99,9 +99,8 @@ def test_an_empty_path_is_not_the_working_folder(tokenizer, tmp_path):
     ids=lambda command: command[0],
 )
 @pytest.mark.usefixtures("tokenizer")
-def test_on_the_command_line_every_string_is_a_path(command, capsys):
-    assert cli.main(command) == 2
-    assert "no such file" in capsys.readouterr().err
+def test_on_the_command_line_every_string_is_a_path(command, tokengraft):
+    assert "no such file" in tokengraft(*command, code=2).err
 
 
 def test_only_paths_ends_with_its_block():

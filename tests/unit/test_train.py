@@ -14,7 +14,7 @@ import pytest
 from checkpoints import ENGLISH, ESTONIAN
 
 import tokengraft as tg
-from tokengraft import cli, errors
+from tokengraft import errors
 from tokengraft.training.options import TrainingSettings, TrainOptions
 from tokengraft.training.text import mix, old_tokens, packed, sample, training_text
 
@@ -22,7 +22,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("accelerate")
 import tiny_models  # noqa: E402
 
-from tokengraft.training import HeldOutBits, RowRates, row_rates  # noqa: E402
+from tokengraft.training import HeldOutBits  # noqa: E402
 from tokengraft.training.plan import TrainingPlan  # noqa: E402
 from tokengraft.training.result import chosen_share  # noqa: E402
 from tokengraft.training.trainer import Sequences  # noqa: E402
@@ -120,99 +120,10 @@ def test_passes_cost_one_pass_with_the_old_tokenizer_and_are_at_most_3(place, pi
     new = float(np.isin(ids, training["new_ids"]).mean())
     n = max(1, round(1 + (pieces - 1) / new)) if pieces > 1 else 1  # old tokens for a new one, for so many passes
     path.write_text(json.dumps(training | {"pieces": [n] * len(training["new_ids"]), "kept_share": 0}))
-    found = tg.train("adapted", "et.txt", out="out", options=TrainOptions(max_bytes=800, blend=0), quiet=True)
-    assert found.passes == (passes or pytest.approx(1 + new * (n - 1), abs=0.051))
-    assert found.text_bytes == 800
-
-
-def two_groups(model, ids, new, old):
-    """An oracle: new rows are parameters of their own, in a group with a rate of its own; so are the tables."""
-    tables = {id(m.weight): m for m in (model.get_input_embeddings(), model.get_output_embeddings())}
-    rows = [torch.nn.Parameter(module.weight.detach()[ids].clone()) for module in tables.values()]
-    others = [weight for weight in model.parameters() if id(weight) not in tables]
-    whole = [module.weight for module in tables.values()]
-    groups = [{"params": others}, {"params": whole, "lr": 1e-2 * old}, {"params": rows, "lr": 1e-2 * new}]
-    return torch.optim.AdamW(groups, lr=1e-2, weight_decay=0.1), [*zip(whole, rows, strict=True)]
-
-
-@pytest.mark.parametrize("old", [1.0, 0.1, 0.0])
-@pytest.mark.parametrize("tied", [True, False])
-def test_rows_take_the_steps_of_groups_with_rates_of_their_own(tmp_path, tied, old):
-    tiny_models.tiny_llama(tmp_path / "adapted", tied=tied)
-    place, ids, factor = tmp_path, [297, 300, 326], 4.0
-    batches = torch.randint(0, 390, (5, 2, 16), generator=torch.Generator().manual_seed(1))
-    ours, theirs = (tiny_models.model_in(place / "adapted").double() for _ in range(2))  # Adam amplifies rounding
-    optimizer = torch.optim.AdamW(ours.parameters(), lr=1e-2, weight_decay=0.1)
-    row_rates(optimizer, ours, ids, factor, old)
-    oracle, tables = two_groups(theirs, ids, factor, old)
-    for batch in batches:
-        for model, stepper in ((ours, optimizer), (theirs, oracle)):
-            model(input_ids=batch, labels=batch).loss.backward()
-            for table, rows in tables if model is theirs else ():
-                rows.grad = table.grad[ids].clone()
-            stepper.step()
-            stepper.zero_grad()
-            for table, rows in tables if model is theirs else ():
-                table.data[ids] = rows.data
-    for name, value in ours.state_dict().items():
-        assert torch.allclose(value, theirs.state_dict()[name], atol=1e-9), name
-    before = tiny_models.model_in(place / "adapted").get_input_embeddings().weight
-    after = ours.get_input_embeddings().weight.float()
-    assert not torch.allclose(after[ids], before[ids], atol=1e-3)
-    assert torch.equal(after[:297], before[:297]) == (old == 0)
-
-
-def test_the_callback_registers_the_hook_once_training_begins(place):
-    model = tiny_models.model_in(place / "adapted")
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    callback = RowRates([400], 3.0, 0.5)
-    callback.on_train_begin(None, None, None, model=model, optimizer=optimizer)
-    before = model.get_input_embeddings().weight.detach().clone()
-    for weight in model.parameters():
-        weight.grad = torch.ones_like(weight)
-    optimizer.step()
-    change = before - model.get_input_embeddings().weight.detach()
-    assert change[400].mean() == pytest.approx(0.3, abs=1e-5)
-    assert change[399].mean() == pytest.approx(0.05, abs=1e-5)
-    callback.on_train_end(None, None, None)
-    optimizer.step()
-    again = before - change - model.get_input_embeddings().weight.detach()
-    assert again[400].mean() == pytest.approx(0.1, abs=1e-5)
-
-
-@pytest.mark.parametrize("how", ["other optimizer", "flat", "zero"])
-def test_rates_of_rows_of_a_sharded_table_are_refused(place, how):
-    model = tiny_models.model_in(place / "adapted")
-    table = model.get_input_embeddings().weight
-    others = [weight for weight in model.parameters() if weight is not table]
-    optimizer = torch.optim.AdamW(others if how == "other optimizer" else model.parameters())
-    if how == "flat":  # as FSDP 1 does it
-        table.data = table.data.reshape(-1)
-    if how == "zero":  # as DeepSpeed does it
-        table.ds_id = 1
-    with pytest.raises(errors.OptionError, match="sharded"):
-        row_rates(optimizer, model, [400], 4.0)
-    assert row_rates(optimizer, model, [400], 1, 1) == []
-    assert row_rates(optimizer, model, [], 4.0, 1) == []
-
-
-def test_a_tensor_of_fsdp_2_is_refused(place):
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import distribute_tensor
-
-    os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": "29511", "RANK": "0", "WORLD_SIZE": "1"}
-    torch.distributed.init_process_group("gloo")
-    try:
-        model = tiny_models.model_in(place / "adapted")
-        mesh = init_device_mesh("cpu", (1,))
-        embedding = model.get_input_embeddings()
-        embedding.weight = torch.nn.Parameter(distribute_tensor(embedding.weight.detach(), mesh))
-        with pytest.raises(errors.OptionError, match="sharded"):
-            row_rates(torch.optim.AdamW(model.parameters()), model, [400], 4.0)
-    finally:
-        torch.distributed.destroy_process_group()
-        for name in ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE"):
-            del os.environ[name]
+    found = training_text(tg.load("adapted"), {"et": "et.txt"}, {}, {}, None)
+    plan = TrainingPlan(place / "adapted", tg.load("adapted"), found, TrainOptions(max_bytes=800))
+    assert plan.passes == (passes or pytest.approx(1 + new * (n - 1), abs=0.051))
+    assert plan.ids[1] == 800
 
 
 BEFORE = {"en": 1.0, "et": 3.0}
@@ -233,11 +144,10 @@ def test_the_smallest_share_that_is_enough_is_chosen(kept, chosen):
     assert chosen_share(shares, BEFORE, ["en"]) == (pytest.approx(chosen[0]), chosen[1])
 
 
-def test_the_result_is_the_blend_of_what_was_trained_and_other_commands_agree_on_its_figures(place, capsys):
+def test_the_result_is_the_blend_of_what_was_trained_and_other_commands_agree_on_its_figures(place, tokengraft):
     texts = ["--held-out", "et=held-out.txt", "en=en-test.txt"]
     run = ["train", "adapted", "--text", "et=et.txt", "--keep", "en=en.txt", *texts, "--max-bytes", "4KB"]
-    assert cli.main([*run, "--length", "64", "--learning-rate", "1e-3", "--out", "first", "--blend", "0"]) == 0
-    shown = capsys.readouterr()
+    shown = tokengraft(*run, "--length", "64", "--learning-rate", "1e-3", "--out", "first", "--blend", "0")
     assert "before training" in shown.out
     assert 0 <= shown.err.find("GB of memory") < shown.err.find("scoring before training")  # the time is said first
     tg.blend("first", "adapted", share=0.2, out="blended")
@@ -253,6 +163,7 @@ def test_the_result_is_the_blend_of_what_was_trained_and_other_commands_agree_on
         assert scores["blended", name].bits_per_byte == pytest.approx(done.shares[0.2][name], rel=1e-4)
     assert [*done.shares] == [0, 0.1, 0.2, 0.3, 0.4, 0.5]
     assert done.kept == ("en",)
+    assert done.text_bytes == 4000
     assert done.after["et"] < 0.98 * done.before["et"]
     assert "hashes" not in (place / "second" / "README.md").read_text()  # `adaptation.json` stays in the adapted folder
     files = {path.name for path in (place / "second").iterdir()}
@@ -384,7 +295,9 @@ def test_an_argument_that_the_trainer_does_not_know_is_refused():
 
 
 def command(out, *more):
+    """The arguments of a short run, in a process of its own."""
     options = ["--length", "64", "--step-bytes", "1KB", "--max-bytes", "8KB", "--blend", "0.2", "--quiet"]
+    options += ["--trainer", "bf16=false"]
     texts = ["--text", "et=et.txt", "--keep", "en=en.txt", "--held-out", "et=held-out.txt", "en=en-test.txt"]
     return ["-m", "tokengraft", "train", "adapted", *texts, *options, "--out", out, *more]
 
@@ -393,8 +306,15 @@ def environment():
     return os.environ | {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
 
 
-def test_a_killed_run_goes_on_and_ends_with_the_same_weights(place):
-    subprocess.run([sys.executable, *command("whole")], check=True, env=environment(), capture_output=True)
+@pytest.fixture(scope="module")
+def whole(template):
+    """The folder of a run of one process that is not interrupted."""
+    arguments = [sys.executable, *command("whole")]
+    subprocess.run(arguments, check=True, env=environment(), cwd=template, capture_output=True)
+    return template / "whole"
+
+
+def test_a_killed_run_goes_on_and_ends_with_the_same_weights(whole, place):
     save = ["--trainer", "save_steps=1"]
     process = subprocess.Popen(
         [sys.executable, *command("killed", *save)], env=environment(), stderr=subprocess.DEVNULL
@@ -408,9 +328,9 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_weights(place):
     assert saved
     (place / "killed.work" / "checkpoint-99").mkdir()  # as if it had been killed while it saved
     subprocess.run([sys.executable, *command("killed", *save)], check=True, env=environment(), capture_output=True)
-    first, second = weights("whole"), weights("killed")
+    first, second = weights(whole), weights("killed")
     assert all(torch.equal(value, second[name]) for name, value in first.items())
-    logs = [json.loads((place / name / "training_log.json").read_text())["history"] for name in ("whole", "killed")]
+    logs = [json.loads((place / name / "training_log.json").read_text())["history"] for name in (whole, "killed")]
     scores = [[entry for entry in log if "eval_et_bits_per_byte" in entry] for log in logs]
     assert scores[0] == scores[1]
 
@@ -423,16 +343,16 @@ def test_a_work_folder_of_another_run_is_refused(place):
         tg.train("adapted", "et.txt", out="out", options=SHORT, quiet=True)
 
 
-def test_two_processes_give_the_result_of_one(place):
+def test_two_processes_give_the_result_of_one(whole, place):
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29512"]
-    for out, start in (("one", []), ("two", launcher)):
-        arguments = [*start, *command(out, "--trainer", "bf16=false")]
-        subprocess.run([sys.executable, *arguments], check=True, env=environment(), capture_output=True)
-    first, second, before = (weights(place / name) for name in ("one", "two", "adapted"))
+    arguments = [sys.executable, *launcher, *command("two")]
+    subprocess.run(arguments, check=True, env=environment(), capture_output=True)
+    first, second, before = (weights(folder) for folder in (whole, place / "two", place / "adapted"))
     for name, value in first.items():
         assert torch.allclose(value, second[name], atol=2e-3, rtol=1e-3), name
         assert not torch.equal(value, before[name])
-    scores = [json.loads((place / out / "tokengraft.json").read_text())["train"]["after"] for out in ("one", "two")]
+    runs = [json.loads((folder / "tokengraft.json").read_text()) for folder in (whole, place / "two")]
+    scores = [run["train"]["after"] for run in runs]
     assert scores[0] == pytest.approx(scores[1], rel=1e-3)
 
 

@@ -3,20 +3,13 @@
 import json
 
 import pytest
-from checkpoints import ENGLISH, ESTONIAN, checkpoint
+from checkpoints import checkpoint
 
 import tokengraft as tg
 from tokengraft import cli
 from tokengraft.counts.count import count_with_hold_out
 
 OPTIONS = tg.AdaptOptions(report=False)
-
-
-@pytest.fixture
-def texts(tmp_path):
-    (tmp_path / "et.txt").write_text("\n".join(ESTONIAN), encoding="utf-8")
-    (tmp_path / "en.txt").write_text("\n".join(ENGLISH), encoding="utf-8")
-    return tmp_path
 
 
 def adapted(place, out="out", options=OPTIONS, **sizes):
@@ -44,7 +37,7 @@ def test_it_lists_the_new_rows_with_their_frequency_in_the_counted_text(texts, s
     assert found["embedding_rows"] == done.transplant.rows_after
 
 
-def test_rare_rows_are_those_expected_in_the_training_text(texts, capsys):
+def test_rare_rows_are_those_expected_in_the_training_text(texts, capsys, tokengraft):
     checkpoint(texts / "model")
     _, default = adapted(texts, add=30)
     n_bytes = default["counted"]["target"]
@@ -81,8 +74,7 @@ def test_rare_rows_are_those_expected_in_the_training_text(texts, capsys):
         (["--add", "5", "--training-text", "0"], "--training-text is 0"),
         (["--add", "5", "--training-text", "1MB", "--max-add", "9"], "--max-add has no effect"),
     ):
-        assert cli.main([*command, *more, "--out", str(texts / "no")]) == 2
-        assert message in capsys.readouterr().err
+        assert message in tokengraft(*command, *more, "--out", texts / "no", code=2).err
         assert not (texts / "no").exists()
 
 

@@ -5,10 +5,9 @@ import os
 import sys
 from importlib import import_module
 
-import builders
 import numpy as np
 import pytest
-from checkpoints import checkpoint, tables
+from checkpoints import changed, checkpoint, tables
 
 import tokengraft as tg
 from tokengraft import cli, errors
@@ -23,8 +22,7 @@ def base(tmp_path):
 
 @pytest.fixture
 def swapped(base):
-    pruned = tg.prune_order(base, tg.count(base, iter(builders.TEXT)))[:30].apply(base)
-    return tg.extend(pruned, tg.count(base, iter(["põdrad põõsas õunad õues"] * 5)), 14).apply(pruned)
+    return changed(base, remove=30, add=14)
 
 
 def drop_field(folder, name):
@@ -38,8 +36,7 @@ def drop_field(folder, name):
 @pytest.mark.parametrize(("shards", "head"), [(1, True), (3, False), (3, True)])
 def test_kept_rows_are_bit_equal_and_new_ones_the_mean_of_their_pieces(tmp_path, dtype, shards, head):
     base = checkpoint(tmp_path / "model", dtype=dtype, shards=shards, head=head, bias=head)
-    pruned = tg.prune_order(base, tg.count(base, iter(builders.TEXT)))[:30].apply(base)
-    new = tg.extend(pruned, tg.count(base, iter(["põdrad põõsas õunad õues"] * 5)), 14).apply(pruned).compact()
+    new = changed(base, remove=30, add=14, compact=True)
     done = tg.transplant(tmp_path / "model", new, tmp_path / "out", init="fvt")
     before, after = tables(tmp_path / "model"), tables(tmp_path / "out")
     plan = tg.plan(base, new)
@@ -105,7 +102,7 @@ def test_no_input_is_ever_replaced_and_a_result_only_with_force(base, swapped, t
 def test_padding_stays_and_new_tokens_that_land_on_it_get_rows(tmp_path):
     base = checkpoint(tmp_path / "model", rows=448)
     padding = 448 - base.n_rows
-    extended = tg.extend(base, tg.count(base, iter(["põdrad põõsas õunad õues"] * 5)), 14).apply(base)
+    extended = changed(base, add=14)
     done = tg.transplant(tmp_path / "model", extended, tmp_path / "out")
     assert (done.rows_before, done.rows_after) == (448, 448)
     before, after = (tables(tmp_path / name)["model.embed_tokens.weight"] for name in ("model", "out"))
@@ -130,11 +127,6 @@ def test_two_initialisers_and_options_of_files_for_a_model_in_memory_are_refused
     for name in ("hard_link", "verify", "progress"):
         with pytest.raises(errors.OptionError, match=f"{name}.* does not apply to a model in memory"):
             tg.transplant_model(None, tg.plan(base, swapped), options=tg.TransplantOptions(**{name: print}))
-
-
-def test_no_seed_of_files_or_memory_is_negative():
-    with pytest.raises(errors.OptionError, match="seed` is -1; it must be 0 or more"):
-        tg.TransplantOptions(seed=-1)
 
 
 @pytest.mark.parametrize("init", INITIALISERS)

@@ -6,11 +6,10 @@ import sys
 
 import numpy as np
 import pytest
-from checkpoints import checkpoint, tables, tensor, write_safetensors, write_texts
-from peft_models import UsesPeft
+from checkpoints import changed, checkpoint, tables, tensor, write_safetensors, write_texts
 
 import tokengraft as tg
-from tokengraft import cli, errors
+from tokengraft import errors
 from tokengraft.checkpoint.tensors import narrow, widen
 
 PREFIX = "base_model.model."
@@ -24,17 +23,8 @@ def place(tmp_path):
     """Texts, a model of noise, and its vocabulary with some tokens replaced and more added, in `new`."""
     write_texts(tmp_path)
     base = checkpoint(tmp_path / "model", rows=400)
-    tg.transplant(tmp_path / "model", changed(base, tmp_path, remove=20, add=24), tmp_path / "new")
+    tg.transplant(tmp_path / "model", changed(base, remove=20, add=24), tmp_path / "new")
     return tmp_path
-
-
-def changed(base, texts, *, remove=0, add=0, compact=False):
-    """The tokenizer after pruning by English and learning from Estonian."""
-    if remove:
-        base = tg.prune_order(base, tg.count(base, texts / "en.txt"))[:remove].apply(base)
-    if add:
-        base = tg.extend(base, tg.count(base, texts / "et.txt"), add).apply(base)
-    return base.compact() if compact else base
 
 
 def adapter(place, shapes, *, name="lora", dtype="F32", **config):
@@ -172,7 +162,7 @@ class TestParts:
     @pytest.mark.parametrize(("loaded", "saved"), [("BF16", "BF16"), ("BF16", "F32"), ("F16", "F32"), ("F32", "F32")])
     def test_a_copy_of_the_base_may_have_been_rounded(self, tmp_path, loaded, saved):
         base = checkpoint(write_texts(tmp_path) / "model", rows=400, dtype="F32")
-        tg.transplant(tmp_path / "model", changed(base, tmp_path, add=24), tmp_path / "new")
+        tg.transplant(tmp_path / "model", changed(base, add=24), tmp_path / "new")
         lora = adapter(tmp_path, {})
         table = tables(tmp_path / "model")["lm_head.weight"]
         data = narrow(widen(narrow(table, loaded), loaded), saved).tobytes()
@@ -189,23 +179,22 @@ class TestParts:
         tg.transplant(lora, place / "new", place / "out")
         assert tables(lora).keys() == tables(place / "out").keys()
 
-    def test_what_is_written_is_repeated_by_force_and_other_files_are_kept_or_named(self, place, capsys):
+    def test_what_is_written_is_repeated_by_force_and_other_files_are_kept_or_named(self, place, tokengraft):
         lora = adapter(place, {f"{LAYER}.lora_A.weight": (RANK, 7)})
         (lora / "README.md").write_text("base_model: the old one")
         (lora / "notes.txt").write_text("mine")
         (lora / "optimizer.pt").write_bytes(b"x")
         command = ["transplant", str(lora), str(place / "new"), "--out", str(place / "out")]
-        assert cli.main(command) == 0
-        shown = capsys.readouterr().out
+        shown = tokengraft(*command).out
         assert "optimizer.pt" in shown
         assert "README.md" in shown
         assert (place / "out" / "notes.txt").read_text() == "mine"
         assert not (place / "out" / "README.md").exists()
         assert not (place / "out" / "optimizer.pt").exists()
         before = {path.name: path.read_bytes() for path in (place / "out").iterdir()}
-        assert cli.main([*command, "--force"]) == 0
+        tokengraft(*command, "--force")
         assert {path.name: path.read_bytes() for path in (place / "out").iterdir()} == before
-        assert cli.main(["transplant", str(lora), str(place / "new"), "--dry-run"]) == 0
+        tokengraft("transplant", lora, place / "new", "--dry-run")
 
     def test_the_old_tokenizer_may_be_elsewhere(self, place):
         lora = adapter(place, {f"{HEAD}.lora_B.weight": (400, RANK)})
@@ -404,94 +393,3 @@ def test_without_a_record_a_warning_names_the_initialiser_that_is_used(place, re
     assert tg.transplant(lora, place / "new", None, init="mean").warnings == ()
     layers = adapter(place, {f"{LAYER}.lora_A.weight": (RANK, 7), f"{LAYER}.lora_B.weight": (5, RANK)}, name="layers")
     assert tg.transplant(layers, place / "new", None).warnings == ()
-
-
-CONFIGS = {
-    "layers": {},
-    "all-linear": {"target_modules": "all-linear"},
-    "embedding": {"target_modules": ["embed_tokens", "q_proj"]},
-    "both": {"target_modules": ["embed_tokens", "lm_head"]},
-    "tied": {"target_modules": ["embed_tokens", "q_proj"], "ensure_weight_tying": True},
-    "head-bias": {"target_modules": ["lm_head"], "lora_bias": True},
-    "rslora": {"target_modules": ["embed_tokens", "lm_head"], "use_rslora": True},
-    "saved": {"modules_to_save": ["embed_tokens", "lm_head"]},
-    "saved-embedding": {"modules_to_save": ["embed_tokens"]},
-    "tokens": {"trainable_token_indices": [5, 60, 70, 300]},
-    "tokens-of-both": {"trainable_token_indices": {"embed_tokens": [5, 60, 70, 300], "lm_head": [5, 60, 70, 300]}},
-}
-CHANGES = {"swap": {"remove": 20, "add": 20}, "add": {"add": 30}, "remove": {"remove": 40, "compact": True}}
-
-
-@pytest.mark.filterwarnings("ignore")
-class TestPeft(UsesPeft):
-    """Adapters that PEFT writes, before and after."""
-
-    def trained(self, model, **options):
-        """A model with an adapter that is not 0."""
-        config = self.peft.LoraConfig(r=RANK, task_type="CAUSAL_LM", **{"target_modules": ["q_proj"]} | options)
-        model = self.peft.get_peft_model(model, config)
-        self.torch.manual_seed(3)
-        with self.torch.no_grad():
-            for weight in model.parameters():
-                if weight.requires_grad:
-                    weight += 0.1 * self.torch.randn_like(weight)
-        return model
-
-    def logits(self, model, ids):
-        with self.torch.no_grad():
-            return model(self.torch.tensor([ids])).logits[0]
-
-    @pytest.mark.parametrize("change", CHANGES)
-    @pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
-    @pytest.mark.parametrize("name", CONFIGS)
-    def test_kept_tokens_have_the_logits_that_they_had(self, tmp_path, name, tied, change):
-        texts = write_texts(tmp_path)
-        base = self.tiny.tiny_llama(texts / "model", tied=tied, vocab_size=404)
-        new = changed(base, texts, **CHANGES[change])
-        tg.transplant(texts / "model", new, texts / "new")
-        old_model = self.trained(self.tiny.model_in(texts / "model"), **CONFIGS[name])
-        old_model.save_pretrained(texts / "lora")
-        tg.transplant(texts / "lora", texts / "new", texts / "out", base=texts / "model")
-        new_model = self.peft.PeftModel.from_pretrained(self.tiny.model_in(texts / "new"), texts / "out")
-        plan = tg.plan(base, new)
-        old_ids, new_ids = [*plan.moved], [*plan.moved.values()]
-        picked = [*range(0, len(old_ids), 9)]
-        before = self.logits(old_model, [old_ids[i] for i in picked])[:, old_ids]
-        after = self.logits(new_model, [new_ids[i] for i in picked])[:, new_ids]
-        assert self.torch.allclose(before, after, atol=1e-5)
-        plain = self.logits(self.tiny.model_in(texts / "new"), [new_ids[i] for i in picked])[:, new_ids]
-        assert not self.torch.allclose(plain, after, atol=1e-3)
-
-    @pytest.mark.parametrize("name", ["layers", "both", "saved", "rslora"])
-    def test_to_merge_and_to_transplant_may_be_exchanged(self, tmp_path, name):
-        texts = write_texts(tmp_path)
-        base = self.tiny.tiny_llama(texts / "model", tied=False)
-        new = changed(base, texts, remove=20, add=30)
-        tg.transplant(texts / "model", new, texts / "new")
-        model = self.trained(self.tiny.model_in(texts / "model"), **CONFIGS[name])
-        model.save_pretrained(texts / "lora")
-        tg.transplant(texts / "lora", texts / "new", texts / "out", base=texts / "model")
-        after = self.peft.PeftModel.from_pretrained(self.tiny.model_in(texts / "new"), texts / "out").merge_and_unload()
-        model.merge_and_unload().save_pretrained(texts / "merged")
-        shutil.copy(texts / "model" / "tokenizer.json", texts / "merged")
-        tg.transplant(texts / "merged", new, texts / "merged-new")
-        expected = self.tiny.model_in(texts / "merged-new").state_dict()
-        found = after.state_dict()
-        assert found.keys() == expected.keys()
-        assert all(self.torch.allclose(found[key], weight, atol=1e-5) for key, weight in expected.items())
-
-    def test_an_adapter_with_new_rows_fits_a_third_vocabulary(self, tmp_path):
-        texts = write_texts(tmp_path)
-        base = self.tiny.tiny_llama(texts / "model")
-        second = changed(base, texts, remove=20, add=20)
-        tg.transplant(texts / "model", second, texts / "second", as_adapter=True)
-        third = changed(second, texts, remove=30, compact=True)
-        tg.transplant(texts / "model", third, texts / "third")
-        tg.transplant(texts / "second", texts / "third", texts / "out")
-        model = self.peft.PeftModel.from_pretrained(self.tiny.model_in(texts / "model"), texts / "second")
-        other = self.peft.PeftModel.from_pretrained(self.tiny.model_in(texts / "third"), texts / "out")
-        moved = tg.plan(second, third).moved
-        picked = [*moved][::7]
-        before = self.logits(model, picked)[:, [*moved]]
-        after = self.logits(other, [moved[i] for i in picked])[:, [*moved.values()]]
-        assert self.torch.allclose(before, after, atol=1e-5)

@@ -6,10 +6,9 @@ import threading
 from concurrent.futures import CancelledError
 from importlib import import_module
 
-import builders
 import numpy as np
 import pytest
-from checkpoints import add_tensor, checkpoint
+from checkpoints import add_tensor, changed, checkpoint
 
 import tokengraft as tg
 from tokengraft import errors
@@ -112,8 +111,7 @@ def model(tmp_path):
     """A checkpoint whose new tokenizer moves, removes and adds rows, with an empty tensor beside its tables."""
     base = checkpoint(tmp_path / "model", bias=True)
     add_tensor(tmp_path / "model", "model.layers.2.weight", (0, 4))
-    pruned = tg.prune_order(base, tg.count(base, iter(builders.TEXT)))[:30].apply(base)
-    return tg.extend(pruned, tg.count(base, iter(["põdrad põõsas õunad õues"] * 5)), 14).apply(pruned).compact()
+    return changed(base, remove=30, add=14, compact=True)
 
 
 def small_blocks(monkeypatch, size):
@@ -169,8 +167,8 @@ def test_a_change_of_any_byte_after_writing_is_found(model, blocks, tmp_path, mo
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
 def test_an_interrupt_stops_every_thread_and_leaves_nothing(error, tmp_path, monkeypatch):
     base = checkpoint(tmp_path / "model", shards=3)
-    new = tg.extend(base, tg.count(base, iter(["põdrad põõsas õunad õues"] * 5)), 4).apply(base)
-    module = import_module("tokengraft.checkpoint.result")
+    new = changed(base, add=4)
+    module = import_module("tokengraft.checkpoint.table")
 
     def interrupted(*_):
         raise error

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import builders
 import pytest
-from checkpoints import checkpoint, set_config, tables
+from checkpoints import changed, checkpoint, set_config, tables
 
 import tokengraft as tg
-from tokengraft import cli, errors
+from tokengraft import errors
 from tokengraft.checkpoint.folder import has_weights
 from tokengraft.checkpoint.model_job import ModelJob
 
@@ -88,7 +88,7 @@ def test_the_id_of_a_hole_stays_while_it_is_one_and_is_refused_once_a_token_has_
     set_config(tmp_path / "holes", pad_token_id=hole)
     tg.transplant(tmp_path / "holes", base, tmp_path / "same")
     assert json.loads((tmp_path / "same" / "config.json").read_text())["pad_token_id"] == hole
-    for new in (base.compact(), tg.extend(base, tg.count(base, iter(["põdrad põõsas õunad õues"] * 5)), 9).apply(base)):
+    for new in (base.compact(), changed(base, add=9)):
         with pytest.raises(errors.CheckpointError, match="a row without a token"):
             tg.transplant(tmp_path / "holes", new, tmp_path / "out")
 
@@ -302,10 +302,9 @@ def test_only_a_template_of_the_new_tokenizer_replaces_that_of_the_source(small,
     assert (tmp_path / "out" / "chat_template.jinja").exists() == carried
 
 
-def test_the_command_names_the_files_that_it_keeps_and_leaves_out(alone, tmp_path, capsys):
+def test_the_command_names_the_files_that_it_keeps_and_leaves_out(alone, tmp_path, tokengraft):
     (tmp_path / "model" / "tekken.json").write_text("{}")
-    assert cli.main(["transplant", str(tmp_path / "model"), str(alone), "--out", str(tmp_path / "out")]) == 0
-    shown = " ".join(capsys.readouterr().out.split())
+    shown = " ".join(tokengraft("transplant", tmp_path / "model", alone, "--out", tmp_path / "out").out.split())
     assert "kept files `chat_template.jinja`, `special_tokens_map.json`, `tokenizer_config.json`" in shown
     assert "left out `tekken.json`" in shown
     assert not (tmp_path / "out" / "tekken.json").exists()

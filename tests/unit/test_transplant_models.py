@@ -3,12 +3,11 @@
 import json
 import weakref
 
-import builders
 import pytest
-from checkpoints import set_config
+from checkpoints import changed, set_config
 
 import tokengraft as tg
-from tokengraft import cli, errors
+from tokengraft import errors
 from tokengraft.checkpoint import in_memory
 
 torch = pytest.importorskip("torch", reason="torch is not installed: `pip install torch` to run this")
@@ -32,15 +31,7 @@ def tied(tmp_path_factory):
 
 
 def new_tokenizer(base):
-    pruned = tg.prune_order(base, tg.count(base, iter(builders.TEXT)))[:30].apply(base)
-    return tg.extend(pruned, tg.count(base, iter(["põdrad põõsas õunad õues"] * 5)), 14).apply(pruned).compact()
-
-
-def swapped(base):
-    """A tokenizer with as many tokens, in which some below OFFSET are replaced."""
-    low = tg.Protection(tokens=tuple(token for token, i in base.ids.items() if i >= OFFSET))
-    pruned = tg.prune_order(base, tg.count(base, iter(builders.TEXT)), protection=low)[:6].apply(base)
-    return tg.extend(pruned, tg.count(base, iter(["põdrad põõsas õunad õues"] * 5)), 6).apply(pruned)
+    return changed(base, remove=30, add=14, compact=True)
 
 
 def logits(model, ids):
@@ -95,12 +86,11 @@ def test_three_shards_in_bf16(saved, tmp_path):
     assert index["metadata"]["total_size"] == 2 * sum(p.numel() for p in model.parameters())
 
 
-def test_the_command_runs_both_models_and_compares(tied, tmp_path, capsys):
+def test_the_command_runs_both_models_and_compares(tied, tmp_path, tokengraft):
     folder, base = tied
     new = tg.save(new_tokenizer(base), tmp_path / "new", verify=False)
     arguments = ["transplant", folder, new, "--out", tmp_path / "out", "--verify"]
-    assert cli.main(list(map(str, arguments))) == 0
-    shown = capsys.readouterr().out
+    shown = tokengraft(*arguments).out
     assert "logits of kept tokens differ by at most" in shown
     assert "new output" in shown
 
@@ -177,7 +167,8 @@ def test_an_initialiser_for_the_output_of_a_tied_model_in_memory_is_refused(tied
 def test_a_gemma_3n_whose_table_for_layers_is_shorter_gets_the_rows_of_files_in_memory(tmp_path):
     """Ids from OFFSET on stand for images and sound."""
     base, kind = tiny_model("gemma3n", tmp_path / "model", vocab_size_per_layer_input=OFFSET, pad_token_id=None)
-    new, model = swapped(base), kind.from_pretrained(tmp_path / "model")
+    fixed = [token for token, i in base.ids.items() if i >= OFFSET]
+    new, model = changed(base, remove=6, add=6, tokens=fixed), kind.from_pretrained(tmp_path / "model")
     tg.transplant(tmp_path / "model", new, tmp_path / "out")
     by_file = kind.from_pretrained(tmp_path / "out")
     assert_says_the_same(model, by_file, base, new)

@@ -6,7 +6,7 @@ from contextlib import suppress
 import builders
 import numpy as np
 import pytest
-from checkpoints import ESTONIAN, WIDTH, add_tensor, checkpoint, set_config, tables, write_shards, write_texts
+from checkpoints import ESTONIAN, WIDTH, add_tensor, changed, checkpoint, set_config, tables, write_shards, write_texts
 
 import tokengraft as tg
 from tokengraft import errors
@@ -17,18 +17,9 @@ PER_LAYER = "model.embed_tokens_per_layer.weight"
 OFFSET = 380
 
 
-def changed(base, *, compact=True):
-    """A tokenizer with 30 tokens less and 14 others more."""
-    pruned = tg.prune_order(base, tg.count(base, iter(builders.TEXT)))[:30].apply(base)
-    new = tg.extend(pruned, tg.count(base, iter(ESTONIAN)), 14).apply(pruned)
-    return new.compact() if compact else new
-
-
 def swapped(base, n=6):
     """A tokenizer with as many tokens, in which some below OFFSET are replaced."""
-    low = tg.Protection(tokens=tuple(token for token, i in base.ids.items() if i >= OFFSET))
-    pruned = tg.prune_order(base, tg.count(base, iter(builders.TEXT)), protection=low)[:n].apply(base)
-    return tg.extend(pruned, tg.count(base, iter(ESTONIAN)), n).apply(pruned)
+    return changed(base, remove=n, add=n, tokens=[token for token, i in base.ids.items() if i >= OFFSET])
 
 
 def expected(old, plan):
@@ -52,7 +43,7 @@ def test_tables_of_multi_token_prediction_follow(tmp_path, arch):
     base = checkpoint(tmp_path / "model", config={"architectures": [arch]})
     for name in (EMBED, HEAD):
         add_tensor(tmp_path / "model", name, (base.n_rows, WIDTH))
-    new = changed(base)
+    new = changed(base, remove=30, add=14, compact=True)
     done = tg.transplant(tmp_path / "model", new, tmp_path / "out", init="fvt")
     assert [(name, role) for name, role, *_ in done.tensors][2:] == [(EMBED, "input"), (HEAD, "output")]
     before, after, plan = tables(tmp_path / "model"), tables(tmp_path / "out"), tg.plan(base, new)
@@ -75,7 +66,7 @@ def test_a_table_that_equals_the_embedding_stays_equal(tmp_path, init):
     tensors |= {EMBED: tensors["model.embed_tokens.weight"], HEAD: tensors["lm_head.weight"]}
     path.unlink()
     write_shards(tmp_path / "model", tensors, 3)
-    tg.transplant(tmp_path / "model", changed(base), tmp_path / "out", init=init)
+    tg.transplant(tmp_path / "model", changed(base, remove=30, add=14, compact=True), tmp_path / "out", init=init)
     after = tables(tmp_path / "out")
     assert np.array_equal(after[EMBED], after["model.embed_tokens.weight"])
     assert np.array_equal(after[HEAD], after["lm_head.weight"])
@@ -93,7 +84,7 @@ def test_tables_of_multi_token_prediction_that_do_not_fit_are_refused(tmp_path, 
         add_tensor(tmp_path / "model", HEAD, (base.n_rows, WIDTH))
     add_tensor(tmp_path / "model", name, shape, dtype)
     with pytest.raises(errors.CheckpointError, match=r"layers\.61"):
-        tg.transplant(tmp_path / "model", changed(base), tmp_path / "out")
+        tg.transplant(tmp_path / "model", changed(base, remove=30, add=14, compact=True), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -109,7 +100,7 @@ def per_layer(folder, rows=None, *, head=True, **config):
 @pytest.mark.parametrize("head", [True, False])
 def test_a_table_for_each_layer_follows(tmp_path, head):
     base = per_layer(tmp_path / "model", head=head)
-    new = changed(base)
+    new = changed(base, remove=30, add=14, compact=True)
     tg.transplant(tmp_path / "model", new, tmp_path / "out")
     before, after = tables(tmp_path / "model")[PER_LAYER], tables(tmp_path / "out")[PER_LAYER]
     assert close(after, expected(before, tg.plan(base, new)))
@@ -151,8 +142,8 @@ def test_a_plan_that_changes_ids_which_the_model_has_fixed_is_refused(tmp_path, 
     counts = tg.count(base, iter(ESTONIAN))
     new = {
         "extended": lambda: tg.extend(base, counts, 3).apply(base),
-        "compacted": lambda: changed(base),
-        "replaced": lambda: changed(base, compact=False),
+        "compacted": lambda: changed(base, remove=30, add=14, compact=True),
+        "replaced": lambda: changed(base, remove=30, add=14),
         "padded": lambda: swapped(base),
     }[how]()
     with pytest.raises(errors.CheckpointError, match=f"the ids from {OFFSET} on") as caught:
@@ -197,12 +188,12 @@ def test_a_second_table_for_the_ids_after_the_first_is_not_lost(tmp_path, how):
     base = lacking_rows(tmp_path / "model", 2)
     set_config(tmp_path / "model", additional_vocab_size=2, architectures=["IdeficsForVisionText2Text"])
     add_tensor(tmp_path / "model", "model.embed_tokens.additional_embedding.weight", (2, WIDTH))
-    rows, counts = base.n_rows - 2, tg.count(base, iter(ESTONIAN))
+    rows = base.n_rows - 2
     if how == "swapped":
         tg.transplant(tmp_path / "model", swapped(base), tmp_path / "out")
         assert len(tables(tmp_path / "out")["model.embed_tokens.weight"]) == rows
         return
-    new = tg.extend(base, counts, 3).apply(base) if how == "extended" else changed(base)
+    new = changed(base, add=3) if how == "extended" else changed(base, remove=30, add=14, compact=True)
     with pytest.raises(errors.CheckpointError, match=f"the ids from {rows} on"):
         tg.transplant(tmp_path / "model", new, tmp_path / "out")
 
@@ -212,7 +203,7 @@ def test_a_head_of_another_size_in_an_unknown_model_is_refused(tmp_path):
     base = checkpoint(tmp_path / "model", head=False, config={"architectures": ["OtherForConditionalGeneration"]})
     add_tensor(tmp_path / "model", "lm_head.weight", (40, WIDTH))
     with pytest.raises(errors.CheckpointError, match=r"`lm_head\.weight` has 40 rows"):
-        tg.transplant(tmp_path / "model", changed(base), tmp_path / "out")
+        tg.transplant(tmp_path / "model", changed(base, remove=30, add=14, compact=True), tmp_path / "out")
 
 
 def lacking_rows(folder, rows):

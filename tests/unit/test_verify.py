@@ -4,6 +4,7 @@ import json
 
 import builders
 import pytest
+from checkpoints import changed
 
 import tokengraft as tg
 from tokengraft import errors
@@ -21,7 +22,7 @@ def base(tmp_path):
 
 @pytest.fixture
 def extended(base):
-    return tg.extend(base, tg.count(base, iter(["põdrad põõsas õunad õues"] * 5)), 10).apply(base)
+    return changed(base, add=10)
 
 
 class Loader:

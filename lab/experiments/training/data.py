@@ -8,7 +8,6 @@ of eight words also occur in the training text is dropped: the corpora have many
 """
 
 import argparse
-import hashlib
 import json
 import lzma
 import tempfile
@@ -19,6 +18,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 import tokengraft as tg
+from lab.experiments.data import digest
+from lab.experiments.data import up_to as first_texts
 from lab.experiments.languages import language_of
 
 HELD_BYTES = 600_000
@@ -127,22 +128,15 @@ def write_data(out: Path, base: tg.Tokenizer, target: Corpus, keep: Corpus, size
     write_arms(out / "arms", base, *([*up_to(text.train, most)] for text in (target, keep)), sizes)
 
 
+def up_to(texts: Iterable[str], size: int) -> Iterator[str]:
+    """The first texts, as many as fit into a number of bytes."""
+    return first_texts(texts, size, lambda text: len(text.encode()))
+
+
 def documents(path: str) -> list[str]:
     """All documents of a file, in an order that depends only on their text."""
     texts = {text.strip() for text in pq.read_table(path, columns=["text"]).column("text").to_pylist()}
     return sorted((text for text in texts if text), key=digest)
-
-
-def digest(text: str) -> bytes:
-    return hashlib.blake2b(text.encode(), digest_size=8).digest()
-
-
-def up_to(texts: Iterable[str], size: int) -> Iterator[str]:
-    for text in texts:
-        size -= len(text.encode())
-        if size < 0:
-            return
-        yield text
 
 
 def sequences(text: str) -> Iterator[int]:

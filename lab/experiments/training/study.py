@@ -19,8 +19,9 @@ import numpy as np
 import pyarrow.parquet as pq
 
 import tokengraft as tg
+from lab.experiments.data import digest
 from lab.experiments.languages import language_of
-from lab.experiments.training.data import Corpus, chunks, corpus, digest, parser_of, save_arm, up_to, write_json
+from lab.experiments.training.data import Corpus, chunks, corpus, parser_of, save_arm, up_to, write_json
 from tokengraft import _core
 
 SIZES = (250, 500, 1_000, 2_000, 4_000, 8_000)
