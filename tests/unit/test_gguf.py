@@ -18,6 +18,7 @@ from tokengraft.checkpoint import gguf_transplant as writer
 from tokengraft.checkpoint.gguf_file import GgufFile, block_sizes
 from tokengraft.checkpoint.tensors import dequantised, quantised
 from tokengraft.errors import CheckpointError, InvalidTokenizerError, OptionError, OutputError, SourceNotFoundError
+from tokengraft.tokenizer.tokenizer import whole_document
 
 gguf = pytest.importorskip("gguf", reason="the package gguf is not installed")
 ggufs = pytest.importorskip("ggufs")
@@ -202,7 +203,7 @@ def test_scores_of_new_pieces_are_those_of_the_new_model(tmp_path, pieces):
 def test_without_a_model_scores_follow_the_order_of_merges(tmp_path, pieces):
     new = tg.extend(pieces, tg.count(pieces, iter(ESTONIAN)), 12).apply(pieces)
     source = ggufs.write_gguf(tmp_path / "a.gguf", pieces)
-    folder = builders.write(tmp_path / "alone", json.loads(new.whole_json()))
+    folder = builders.write(tmp_path / "alone", json.loads(whole_document(new)))
     alone = tg.load(folder)
     assert alone.piece_model is None
     tg.transplant(source, alone, tmp_path / "b.gguf")

@@ -88,6 +88,11 @@ def padded_rows(before: int, after: int, rows: int, multiple: PadMultiple) -> in
     return max(padded, rows) if after >= before else padded
 
 
+def renumbering_of(plan: VocabPlan, rows: int, multiple: PadMultiple) -> Renumbering:
+    """The change of ids in a table with so many rows, and with the padding that was asked for."""
+    return Renumbering(plan, (rows, padded_rows(plan.rows_before, plan.rows_after, rows, multiple)))
+
+
 def plan_of_rows(changes: VocabPlan, old: Tokenizer, rows: int, configs: Mapping[str, Any]) -> VocabPlan:
     """The plan for a table that may lack rows for the last added tokens of its tokenizer.
 
@@ -185,10 +190,6 @@ class TransplantOptions:
         """The initialisers of input and output."""
         init = self.init or DEFAULT
         return init, self.output_init or init
-
-    def renumbering(self, plan: VocabPlan, rows: int) -> Renumbering:
-        """The change of ids in a table with so many rows, and with the padding that was asked for."""
-        return Renumbering(plan, (rows, padded_rows(plan.rows_before, plan.rows_after, rows, self.pad_multiple)))
 
 
 def require_absent(options: Mapping[str, Any], what: str) -> None:
