@@ -18,6 +18,7 @@ from tokengraft.checkpoint.ids import config_tokens
 from tokengraft.errors import TokengraftError
 from tokengraft.formats.huggingface import read_tokenizer_json
 from tokengraft.formats.sources import folder_files
+from tokengraft.tokenizer.tokenizer import whole_document
 
 TEXTS = (
     "the cat sat",
@@ -177,7 +178,7 @@ def _compacted(tokenizer: tg.Tokenizer, random: Random) -> None:
 def _require_edit(tokenizer: tg.Tokenizer, random: Random) -> None:
     """A changed tokenizer can be saved, and the library encodes as it does."""
     require_saved(tokenizer)
-    whole = tokenizer.whole_json().encode()
+    whole = whole_document(tokenizer).encode()
     upstream = upstream_of(whole)
     if upstream is None:
         raise Difference("the library refuses the changed tokenizer.json")

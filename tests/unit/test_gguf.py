@@ -15,6 +15,7 @@ import tokengraft as tg
 from tokengraft.checkpoint.gguf_file import GgufFile
 from tokengraft.checkpoint.tensors import dequantised, quantised
 from tokengraft.errors import CheckpointError
+from tokengraft.tokenizer.tokenizer import whole_document
 
 gguf = pytest.importorskip("gguf", reason="the package gguf is not installed")
 ggufs = pytest.importorskip("ggufs")
@@ -186,7 +187,7 @@ def test_scores_of_new_pieces_are_those_of_the_new_model(tmp_path, llama2):
 def test_without_a_model_scores_follow_the_order_of_merges(tmp_path, llama2):
     new = tg.extend(llama2, tg.count(llama2, iter(ESTONIAN)), 12).apply(llama2)
     source = ggufs.write_gguf(tmp_path / "a.gguf", llama2)
-    folder = builders.write(tmp_path / "alone", json.loads(new.whole_json()))
+    folder = builders.write(tmp_path / "alone", json.loads(whole_document(new)))
     alone = tg.load(folder)
     assert alone.piece_model is None
     tg.transplant(source, alone, tmp_path / "b.gguf")

@@ -10,6 +10,7 @@ from checks import edit, one, outcomes
 
 import tokengraft as tg
 from tokengraft import cli, errors
+from tokengraft.tokenizer.tokenizer import whole_document
 from tokengraft.verify.finding import STACKS, choices_for, facts
 
 transformers = pytest.importorskip("transformers")  # imported here, so that no process has to be started for each check
@@ -169,7 +170,7 @@ def test_llama_cpp_does_not_fill_holes_of_gemma_4(pieces):
     pruned = tg.prune_order(tok, tg.count(tok, iter(builders.TEXT)))[:3].apply(tok)
     for new, outcome in ((pruned, "fail"), (pruned.compact(), "pass")):
         (pieces / "tokenizer.model").unlink(missing_ok=True)
-        builders.write(pieces, json.loads(new.whole_json()))
+        builders.write(pieces, json.loads(whole_document(new)))
         edit(pieces / "config.json", architectures=["Gemma4ForCausalLM"])
         assert one(pieces, "llama.cpp", "vocabulary").outcome == outcome
 

@@ -26,7 +26,7 @@ from tokengraft.checkpoint.layout import VocabTensor, Vocabulary, find_vocabular
 from tokengraft.checkpoint.model_files import is_old, written_before
 from tokengraft.checkpoint.result import ByteComparison, Transplant, describe, write_report, write_weights
 from tokengraft.checkpoint.rows import Unused, unused_rows
-from tokengraft.checkpoint.table import NewTables, TransplantOptions, initializer_range, plan_of_rows
+from tokengraft.checkpoint.table import NewTables, TransplantOptions, initializer_range, plan_of_rows, renumbering_of
 from tokengraft.checkpoint.tensors import Ids, TensorFile, read_rows
 from tokengraft.errors import CheckpointError, OptionError, TokengraftError, option
 from tokengraft.formats.sources import folder_files, is_tokenizer_file, load, load_folder
@@ -188,7 +188,7 @@ class DraftJob:
         draft.require_sound()
         old, new = base or load_folder(folder), given if isinstance(given, Tokenizer) else load(given)
         changes = plan_of_rows(plan(old, new), old, draft.rows, model_configs(folder))
-        renumbering, has_map = options.renumbering(changes, draft.rows), bool(draft.maps)
+        renumbering, has_map = renumbering_of(changes, draft.rows, options.pad_multiple), bool(draft.maps)
         full = (*([draft.embedding] if draft.embedding else []), *(() if has_map else draft.heads))
         unused = replace(unused_rows(renumbering, options.hole_rows), suppressed=frozenset())
         vocabulary = Vocabulary(full, draft.rows, tied=False, found_by=_FOUND)

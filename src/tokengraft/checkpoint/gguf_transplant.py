@@ -44,7 +44,7 @@ from tokengraft.checkpoint.ids import SUPPRESSED, Renumbering, suppressing
 from tokengraft.checkpoint.layout import VocabTensor, Vocabulary, require_no_other_tables
 from tokengraft.checkpoint.result import ByteComparison, Transplant, comparisons, describe, write_table
 from tokengraft.checkpoint.rows import require_untied, unused_rows
-from tokengraft.checkpoint.table import NewTables, TransplantOptions
+from tokengraft.checkpoint.table import NewTables, TransplantOptions, renumbering_of
 from tokengraft.checkpoint.tensors import ITEM_BYTES, Q8_0, copy_bytes
 from tokengraft.errors import CheckpointError
 from tokengraft.formats.huggingface import write_tokenizer_json
@@ -111,7 +111,7 @@ class GgufJob:
         skipping = skipping_warning(new, pre) if new.kind == "byte-level" else None
         warnings += (skipping,) if skipping else ()
         changes = plan(inside, new)
-        renumbering = options.renumbering(changes, vocabulary.rows)
+        renumbering = renumbering_of(changes, vocabulary.rows, options.pad_multiple)
         change = VocabularyChange(tokens, inside, new, renumbering)
         fixed = [tensor.info for tensor in vocabulary.tensors if tensor.info.dtype not in WRITABLE]
         unused = unused_rows(renumbering, options.hole_rows, change.id_fields)

@@ -25,7 +25,7 @@ from tokengraft.checkpoint.ids import (
 )
 from tokengraft.checkpoint.layout import VocabTensor, Vocabulary, find_vocabulary, require_fixed_ids
 from tokengraft.checkpoint.rows import Init, require_untied, unused_rows
-from tokengraft.checkpoint.table import NewTables, TransplantOptions, initializer_range, require_absent
+from tokengraft.checkpoint.table import NewTables, TransplantOptions, initializer_range, renumbering_of, require_absent
 from tokengraft.checkpoint.tensors import Raw, TensorFile, TensorInfo
 from tokengraft.errors import CheckpointError, OptionError, option, require_type, wrong_type
 from tokengraft.progress import stage
@@ -179,7 +179,7 @@ def transplant_model(
             hint="make the plan with the tokenizer that the model was trained with; if the last tokens have no rows, "
             f"as in Gemma-3's models for text, add them: `model.resize_token_embeddings({plan.rows_before})`",
         )
-    renumbering = chosen.renumbering(plan, before)
+    renumbering = renumbering_of(plan, before, chosen.pad_multiple)
     require_fixed_ids(vocabulary.shorter, checkpoint.config, renumbering)
     require_untied(chosen.output_init, tied=vocabulary.tied)
     # Everything that may fail is done before the first change.

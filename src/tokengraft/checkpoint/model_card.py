@@ -254,7 +254,7 @@ def _changes(changes: VocabPlan, transplant: Transplant | None) -> Iterator[tupl
     yield "all other weights", _UNCHANGED
 
 
-def _loading(source: Path, base: str | None, *, weighted: bool) -> str:
+def _loading(source: Path, base: str | None = None, *, weighted: bool) -> str:
     """Code that loads the folder; with the name of its base, if it is an adapter."""
     if base is not None:
         load = f"base = {CAUSAL}.from_pretrained({json.dumps(base)})  # the source\n"

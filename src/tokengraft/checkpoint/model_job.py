@@ -50,7 +50,15 @@ from tokengraft.checkpoint.result import (
     write_weights,
 )
 from tokengraft.checkpoint.rows import init_name, require_untied, unused_rows
-from tokengraft.checkpoint.table import NewTables, OldRows, TransplantOptions, initializer_range, plan_of_rows, repaired
+from tokengraft.checkpoint.table import (
+    NewTables,
+    OldRows,
+    TransplantOptions,
+    initializer_range,
+    plan_of_rows,
+    renumbering_of,
+    repaired,
+)
 from tokengraft.checkpoint.tensors import Ids, Raw, TensorFile, all_finite, header_bytes, read_into, read_rows
 from tokengraft.errors import CheckpointError, OptionError, option, require
 from tokengraft.formats.sources import load, load_folder
@@ -107,7 +115,7 @@ class ModelJob:
                 "`hole_rows` is `keep`, and the model has no rows for some of its added tokens, which could get others",
                 hint="leave it out: these tokens get a row that is never chosen",
             )
-        renumbering = options.renumbering(changes, vocabulary.rows)
+        renumbering = renumbering_of(changes, vocabulary.rows, options.pad_multiple)
         require_fixed_ids(vocabulary.shorter, source.config, renumbering)
         files = model_files(source, vocabulary, (old, new), renumbering)
         unused = unused_rows(renumbering, options.hole_rows, used_by_configs(files))

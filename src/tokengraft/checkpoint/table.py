@@ -38,12 +38,8 @@ from tokengraft.vocab_plan import VocabPlan, token_length
 
 BLOCK_BYTES = 1 << 18
 """Bytes of rows that are computed at a time. As 64-bit floats they still fit into the cache of a core."""
-
-
 OldRows = Callable[[Ids], Raw]
 """Gives the bytes of some rows of an old table, in the given order."""
-
-
 PadMultiple = int | Literal["keep"]
 _ITEM_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 
@@ -88,14 +84,17 @@ def padded_rows(before: int, after: int, rows: int, multiple: PadMultiple) -> in
     return max(padded, rows) if after >= before else padded
 
 
+def renumbering_of(plan: VocabPlan, rows: int, multiple: PadMultiple) -> Renumbering:
+    """The change of ids in a table with so many rows, and with the padding that was asked for."""
+    return Renumbering(plan, (rows, padded_rows(plan.rows_before, plan.rows_after, rows, multiple)))
+
+
 def plan_of_rows(changes: VocabPlan, old: Tokenizer, rows: int, configs: Mapping[str, Any]) -> VocabPlan:
     """The plan for a table that may lack rows for the last added tokens of its tokenizer.
 
     Gemma-3's models for text lack the row of `<image_soft_token>`. Such a token has a hole in the new table, whose row
-    is never generated, or again no row if the number of ids does not change.
-
-    Raises:
-        CheckpointError: Another token lacks a row, or one that is used: by a config, or as a part of a new token.
+    is never generated, or again no row if the number of ids does not change. Refused if another token lacks a row, or
+    one that is used: by a config, or as a part of a new token.
     """
     if changes.rows_before <= rows:
         return changes
@@ -185,10 +184,6 @@ class TransplantOptions:
         """The initialisers of input and output."""
         init = self.init or DEFAULT
         return init, self.output_init or init
-
-    def renumbering(self, plan: VocabPlan, rows: int) -> Renumbering:
-        """The change of ids in a table with so many rows, and with the padding that was asked for."""
-        return Renumbering(plan, (rows, padded_rows(plan.rows_before, plan.rows_after, rows, self.pad_multiple)))
 
 
 def require_absent(options: Mapping[str, Any], what: str) -> None:

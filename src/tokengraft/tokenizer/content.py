@@ -162,7 +162,7 @@ class TokenizerContent:
 
     @cached_property
     def added(self) -> tuple[AddedToken, ...]:
-        """The added tokens by ascending id, with the ids and flags that transformers gives them: see `added_tokens`."""
+        """The added tokens by ascending id, with the ids and flags that transformers gives them."""
         return added_tokens(self.core_vocabulary, self.document.get("added_tokens") or (), self.files)
 
     def added_entries(self) -> list[Entry]:

@@ -90,12 +90,6 @@ class Tokenizer(TokenizerContent):
         id_of = self.core_vocabulary.id_of
         return all(id_of(chr(point)) is not None for point in chain(range(0xD800), range(0xE000, 0x110000)))
 
-    def whole_json(self) -> str:
-        """`tokenizer.json` with all added tokens, also those that only other files name."""
-        document = json.loads(self.rest) | {"added_tokens": self.added_entries()}
-        document["model"] |= self.model_lists()
-        return json.dumps(document, ensure_ascii=False)
-
     @cached_property
     def skeleton(self) -> str:
         """``rest`` with the added tokens as its only vocabulary, so that a pipeline built from it has their ids."""
@@ -324,7 +318,7 @@ class Tokenizer(TokenizerContent):
             >>> tg.load("model").to_tokenizers().encode("the cat", add_special_tokens=False).ids
             [262, 290]
         """
-        return _imported("tokenizers").Tokenizer.from_str(self.whole_json())
+        return _imported("tokenizers").Tokenizer.from_str(whole_document(self))
 
     def to_transformers(self) -> Any:
         """The tokenizer as a fast tokenizer of transformers, with its special tokens and chat template.
@@ -348,7 +342,7 @@ class Tokenizer(TokenizerContent):
         has_settings = "tokenizer_config.json" in self.files
         loader = transformers.AutoTokenizer if has_settings else transformers.PreTrainedTokenizerFast
         with temporary_folder() as folder:
-            write_files({**self.files, "tokenizer.json": self.whole_json().encode()}, folder)
+            write_files({**self.files, "tokenizer.json": whole_document(self).encode()}, folder)
             try:
                 loaded = loader.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
             except Exception as error:  # transformers raises OSError, ValueError, KeyError and its dependencies' errors
@@ -367,6 +361,13 @@ class Tokenizer(TokenizerContent):
                 hint=_INSTEAD,
             )
         return loaded
+
+
+def whole_document(tokenizer: Tokenizer) -> str:
+    """`tokenizer.json` with all added tokens, also those that only other files name."""
+    document = json.loads(tokenizer.rest) | {"added_tokens": tokenizer.added_entries()}
+    document["model"] |= tokenizer.model_lists()
+    return json.dumps(document, ensure_ascii=False)
 
 
 def _imported(library: str) -> ModuleType:
