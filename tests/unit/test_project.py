@@ -17,7 +17,8 @@ import checkpoints
 import pytest
 
 import tokengraft as tg
-from tokengraft import errors
+from tokengraft import cli, errors
+from tokengraft.cli.main import MODULES
 from tokengraft.options.table import TABLE
 
 ROOT = Path(__file__).parents[2]
@@ -326,5 +327,6 @@ def test_every_option_that_an_error_names_is_an_argument_in_python():
     ],
 )
 def test_a_command_imports_only_what_it_needs(command, unneeded):
-    code = f"import sys, tokengraft.cli.{command}; print([name for name in {unneeded} if name in sys.modules])"
+    module = MODULES.get(command, command)
+    code = f"import sys, tokengraft.cli.{module}; print([name for name in {unneeded} if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -29,7 +29,7 @@ from tokengraft.pipeline.edit import edit, extension_curve
 from tokengraft.pipeline.options import Source
 from tokengraft.pipeline.request import OF_A_RUN, Request, Step, request_from, shown_steps
 from tokengraft.pipeline.result import Vocabulary
-from tokengraft.pruning.cost import PrunePoint, RemovedTokens
+from tokengraft.pruning.cost import PrunePoint, RemovedTokens, removed_summary
 from tokengraft.representation import quoted, visible
 from tokengraft.tokenizer.edit import left_out
 from tokengraft.tokenizer.kind import readable
@@ -163,7 +163,7 @@ def _edit_data(result: Vocabulary, request: Request) -> dict[str, Any]:
             "tokens_in_text": result.text_tokens,
             "curve": [point.as_dict() for point in result.prune_curve],
             "kept": dict(order.kept),
-            "removed_tokens": result.removed.as_dict(),
+            "removed_tokens": removed_summary(result.base, (removal.id for removal in order.removals)).as_dict(),
             "samples": [sample._asdict() for sample in result.samples],
         }
     else:
@@ -185,7 +185,7 @@ def _edit_rows(result: Vocabulary, request: Request) -> Rows:
             yield "merges", f"{len(extension.merges):,} new, {len(new.merges):,} in all"
     elif order is not None:
         yield "tokens", f"{len(order):,} removed by {order.method}, {len(new):,} kept"
-        yield from removed_rows(result.removed, order.kept)
+        yield from removed_rows(removed_summary(base, (removal.id for removal in order.removals)), order.kept)
         yield "unreachable", f"{len(_unreachable(new) - _unreachable(base)):,} kept tokens became unreachable"
     elif request.edit.method not in (None, "continued"):
         added, never = _new(result), _new(result) & _unreachable(new)

@@ -82,11 +82,6 @@ class Vocabulary:
     """How loaders read the written tokenizer, where no checkpoint was written."""
 
     @property
-    def removed(self) -> RemovedTokens:
-        """The pruned tokens by kind and by script."""
-        return removed_summary(self.base, (removal.id for removal in self.order.removals) if self.order else ())
-
-    @property
     def covered(self) -> str | None:
         """How the number of tokens to prune was chosen; None if it was given."""
         left_out = self.order.left_out if self.order else ()

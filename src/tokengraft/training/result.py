@@ -61,7 +61,7 @@ class Training:
             | {"after": dict(self.after), "warnings": list(self.warnings)}
         )
 
-    def stages(self) -> dict[str, list[Stage]]:
+    def stages(self) -> dict[str, list[tuple[str, float, int]]]:
         """By text, each model with its bits per byte and tokens: before the adaptation, adapted, trained, blended."""
         found = dict[str, list[Stage]]()
         for name, tokens in self.text_tokens.items():
