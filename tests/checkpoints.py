@@ -178,8 +178,7 @@ def chosen(**values):
 
 
 def adapted(texts, source="model", out="out", *, target="et.txt", start=tg.adapt, **values):
-    """An adaptation of a folder to a text beside it."""
-    places = {"target": texts / target} if isinstance(target, str) else {"target": target}
-    if "keep" in values:
-        places["keep"] = texts / values.pop("keep") if isinstance(values["keep"], str) else values.pop("keep")
+    """An adaptation of a folder to a text beside it. A string is the name of a text in the folder."""
+    places = {"target": target} | ({"keep": values.pop("keep")} if "keep" in values else {})
+    places = {name: texts / text if isinstance(text, str) else text for name, text in places.items()}
     return start(texts / source, **places, out=texts / out, **chosen(**values))

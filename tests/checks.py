@@ -12,8 +12,6 @@ from tokengraft.tokenizer.rank_file import TEKKEN
 
 SETTINGS = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<|start|>", "add_bos_token": True}
 SETTINGS |= {"eos_token_id": [395, 396]}
-
-
 FULL = SETTINGS | {"model_max_length": 4096, "eos_token": "<|end|>", "add_prefix_space": False, "pad_token_id": 395}
 FULL |= {"clean_up_tokenization_spaces": False, "auto_map": {"AutoTokenizer": ["tokenization_x.X", None]}}
 

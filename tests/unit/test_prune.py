@@ -17,15 +17,6 @@ def strings(tokenizer):
     return {token.string for token in tokenizer.tokens}
 
 
-def test_special_and_atomic_tokens_never_go(base, counts):
-    for method in ("leaf-frequency", "frequency", "merge", "last-id", "last-id-leaf"):
-        order = tg.prune_order(base, counts, method, protection=BARE)
-        left = order.apply(base)
-        assert strings(left) == set(builders.byte_alphabet()) | {"<|start|>", "<|end|>"}
-        assert order.kept["atomic"] == 256
-        assert order.kept["added or named"] == 2
-
-
 def test_asking_for_too_many_says_how_many_can_go_and_what_stops_the_rest(base, counts):
     order = tg.prune_order(base, counts, protection=tg.Protection(pattern="^ the"))
     with pytest.raises(errors.OptionError, match="9,999 tokens are to be removed") as caught:

@@ -28,6 +28,7 @@ from tokengraft.training.result import chosen_share  # noqa: E402
 from tokengraft.training.trainer import Sequences  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
 SHORT = TrainOptions(max_bytes=4000, length=64, step_bytes=1000, blend=0.2, trainer={"bf16": False})
 
 
@@ -302,23 +303,17 @@ def command(out, *more):
     return ["-m", "tokengraft", "train", "adapted", *texts, *options, "--out", out, *more]
 
 
-def environment():
-    return os.environ | {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
-
-
 @pytest.fixture(scope="module")
 def whole(template):
     """The folder of a run of one process that is not interrupted."""
     arguments = [sys.executable, *command("whole")]
-    subprocess.run(arguments, check=True, env=environment(), cwd=template, capture_output=True)
+    subprocess.run(arguments, check=True, env=ENVIRONMENT, cwd=template, capture_output=True)
     return template / "whole"
 
 
 def test_a_killed_run_goes_on_and_ends_with_the_same_weights(whole, place):
     save = ["--trainer", "save_steps=1"]
-    process = subprocess.Popen(
-        [sys.executable, *command("killed", *save)], env=environment(), stderr=subprocess.DEVNULL
-    )
+    process = subprocess.Popen([sys.executable, *command("killed", *save)], env=ENVIRONMENT, stderr=subprocess.DEVNULL)
     while process.poll() is None and not [*Path("killed.work").glob("checkpoint-[2-9]/trainer_state.json")]:
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
@@ -327,7 +322,7 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_weights(whole, place):
     saved = [int(path.name.rpartition("-")[2]) for path in Path("killed.work").glob("checkpoint-*")]
     assert saved
     (place / "killed.work" / "checkpoint-99").mkdir()  # as if it had been killed while it saved
-    subprocess.run([sys.executable, *command("killed", *save)], check=True, env=environment(), capture_output=True)
+    subprocess.run([sys.executable, *command("killed", *save)], check=True, env=ENVIRONMENT, capture_output=True)
     first, second = weights(whole), weights("killed")
     assert all(torch.equal(value, second[name]) for name, value in first.items())
     logs = [json.loads((place / name / "training_log.json").read_text())["history"] for name in (whole, "killed")]
@@ -346,7 +341,7 @@ def test_a_work_folder_of_another_run_is_refused(place):
 def test_two_processes_give_the_result_of_one(whole, place):
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29512"]
     arguments = [sys.executable, *launcher, *command("two")]
-    subprocess.run(arguments, check=True, env=environment(), capture_output=True)
+    subprocess.run(arguments, check=True, env=ENVIRONMENT, capture_output=True)
     first, second, before = (weights(folder) for folder in (whole, place / "two", place / "adapted"))
     for name, value in first.items():
         assert torch.allclose(value, second[name], atol=2e-3, rtol=1e-3), name
