@@ -350,9 +350,6 @@ def _piece_model(tokenizer: Tokenizer, base: Tokenizer, again: Collection[str]) 
         yield Difference(f"{file}: {name}", old, new, severity(PIECES, name) == "fail")
 
 
-# All other files.
-
-
 def _other_files(tokenizer: Tokenizer, base: Tokenizer, expected: Mapping[str, bytes]) -> Iterator[Difference]:
     for name in sorted({base.main, tokenizer.main, *base.files, *tokenizer.files}):
         in_both = name in tokenizer.files and name in base.files
