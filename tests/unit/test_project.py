@@ -17,7 +17,7 @@ import checkpoints
 import pytest
 
 import tokengraft as tg
-from tokengraft import cli, errors
+from tokengraft import errors
 from tokengraft.cli.main import MODULES
 from tokengraft.options.table import TABLE
 
