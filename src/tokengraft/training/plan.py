@@ -1,4 +1,4 @@
-"""`TrainingPlan`: what is decided before a training run starts: passes, tokens, steps, memory, and what is scored."""
+"""`TrainingPlan`: what is decided before a training run starts: passes, tokens, steps, memory, time, what is scored."""
 
 import json
 import os
@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,10 @@ from tokengraft.checkpoint.layout import find_vocabulary
 from tokengraft.checkpoint.model_files import REPORT
 from tokengraft.checkpoint.tensors import ITEM_BYTES
 from tokengraft.errors import CorpusError, option
-from tokengraft.measure.models import hardware, start_ids
+from tokengraft.measure.bits import bits, chunk_bytes, chunks, sequences
+from tokengraft.measure.models import LoadedModel, hardware, start_ids
 from tokengraft.tokenizer.tokenizer import Tokenizer
-from tokengraft.training.options import MAX_PASSES, MIN_STEPS, STEP_BYTES, TrainingSettings, TrainOptions
+from tokengraft.training.options import MAX_PASSES, MIN_STEPS, SHARES, STEP_BYTES, TrainingSettings, TrainOptions
 from tokengraft.training.text import HELD_OUT_BYTES, SCORED_SHARE, Ids, TrainingText, mix, old_tokens, packed, sample
 
 LENGTH, SHORTEST = 1024, 64
@@ -29,6 +31,10 @@ WEIGHT_BYTES, ACTIVATION_BYTES, LOGIT_BYTES = 16, 40, 16
 """Memory: for a weight with its gradient and the state of AdamW; for a number of a layer's width; for a logit."""
 CPU_TOKENS = 2048
 """Tokens of a batch on a CPU: more are no faster, and then long without a sign of progress."""
+BACKWARD = 3.2
+"""How much longer a token takes in training than in scoring."""
+TIMED_BYTES, TIMED_SECONDS = 2000, 1.0
+"""Text that is scored to estimate the time, at least, and how long that must take to say something."""
 _SHAPE = (("num_hidden_layers", "n_layer"), ("hidden_size", "n_embd"))
 
 
@@ -181,6 +187,29 @@ class TrainingPlan:
         """The documents of every held-out text that are scored."""
         most = int(min(max(self.ids[1] // SCORED_SHARE, HELD_OUT_BYTES[0]), HELD_OUT_BYTES[1]))
         return {name: sample(documents, most) for name, documents in self.text.held_out.items()}
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """The shares of the weights before training that are scored."""
+        if self.options.blend == "auto":
+            return SHARES if self.text.kept else (0.0,)
+        return tuple(dict.fromkeys((0.0, float(self.options.blend))))
+
+    def seconds(self, loaded: LoadedModel) -> tuple[float, float]:
+        """About how long scoring and training will take, by the speed of scoring some of the held-out text."""
+        size, documents = chunk_bytes([self.folder]), [one for documents in self.scored.values() for one in documents]
+        total, some = sum(len(document.encode()) for document in documents), TIMED_BYTES
+        while True:  # more text until its time says something; the first also prepares a GPU
+            text = sequences(loaded.tokenizer, [*chunks(sample(documents, some), size)])
+            start = monotonic()
+            bits(loaded, text)
+            seconds = monotonic() - start
+            if seconds > TIMED_SECONDS or some >= total:
+                break
+            some *= 8
+        times = 1 + len(self.shares) + bool(self.source)
+        training = BACKWARD * seconds / max(1, text.n_tokens) * len(self.ids[0]) / self.world
+        return times * total * seconds / max(1, text.text_bytes), training
 
     @cached_property
     def settings(self) -> dict[str, Any]:

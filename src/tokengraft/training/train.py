@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
 from threading import Event, Thread
-from time import monotonic
 from typing import Any
 
 from tokengraft.checkpoint.blend import WeightBlend, copy_others, write_report
@@ -30,16 +29,12 @@ from tokengraft.measure.models import LoadedModel, free_memory, hardware, load_m
 from tokengraft.measure.segments import LINES, Text
 from tokengraft.output.atomic import new_folder, require_distinct, require_new
 from tokengraft.progress import Stages, stage, stages
-from tokengraft.training.options import KEPT_LIMIT, SHARES, WARN_LIMIT, TrainOptions
+from tokengraft.training.options import KEPT_LIMIT, WARN_LIMIT, TrainOptions
 from tokengraft.training.plan import TrainingPlan
 from tokengraft.training.result import LOG, PAGE, PLOT, Training, chosen_share, result_page, training_section
-from tokengraft.training.text import sample, training_text
+from tokengraft.training.text import training_text
 
 WORK = ".work"
-BACKWARD = 3.2
-"""How much longer a token takes in training than in scoring."""
-TIMED_BYTES, TIMED_SECONDS = 2000, 1.0
-"""Text that is scored to estimate the time, at least, and how long that must take to say something."""
 SAVE_SECONDS, ALIVE_SECONDS = 600, 20
 
 
@@ -219,7 +214,7 @@ class _Run:
         self.shown.start("planning")
         loaded = load_model(self.plan.folder, hardware(), dtype="float32")
         (ids, n_bytes), steps, memory = self.plan.ids, self.plan.steps, self.plan.memory
-        scoring, training = self._seconds(loaded)
+        scoring, training = self.plan.seconds(loaded)
         warnings = [*self.plan.text.warnings]
         if memory > (free := _free_memory(loaded)):
             warnings.append(
@@ -256,23 +251,6 @@ class _Run:
             partial.replace(done)
         return history, before, warnings
 
-    def _seconds(self, loaded: LoadedModel) -> tuple[float, float]:
-        """About how long scoring and training will take, by the speed of scoring some of the held-out text."""
-        size, texts = chunk_bytes([self.plan.folder]), self.plan.scored.values()
-        documents = [document for documents in texts for document in documents]
-        total, some = sum(len(document.encode()) for document in documents), TIMED_BYTES
-        while True:  # more text until its time says something; the first also prepares a GPU
-            text = sequences(loaded.tokenizer, [*chunks(sample(documents, some), size)])
-            start = monotonic()
-            bits(loaded, text)
-            seconds = monotonic() - start
-            if seconds > TIMED_SECONDS or some >= total:
-                break
-            some *= 8
-        times = 1 + len(self._shares) + bool(self.plan.source)
-        training = BACKWARD * seconds / max(1, text.n_tokens) * len(self.plan.ids[0]) / self.plan.world
-        return times * total * seconds / max(1, text.text_bytes), training
-
     def _before(self, loaded: LoadedModel) -> dict[str, float]:
         """Bits per byte before training."""
         size, found = chunk_bytes([self.plan.folder]), dict[str, float]()
@@ -287,14 +265,6 @@ class _Run:
             score, _ = bits(loaded, text, progress=report)
             found[name] = score.bits / score.bytes
         return found
-
-    @property
-    def _shares(self) -> tuple[float, ...]:
-        """The shares of the weights before training that are scored."""
-        chosen = self.plan.options.blend
-        if chosen == "auto":
-            return SHARES if self.plan.text.kept else (0.0,)
-        return tuple(dict.fromkeys((0.0, float(chosen))))
 
     def _blended(self, history: list[Any], before: dict[str, float], warnings: list[str]) -> Training:
         """Scores the shares, chooses one, and writes the model with it."""
@@ -311,7 +281,7 @@ class _Run:
         tokens = {name: tuple(found["", name][0].tokens for found in unadapted) for name in texts}
         self.shown.start("blending", "share")
         shares = dict[float, dict[str, float]]()
-        for share in self._shares:
+        for share in self.plan.shares:
             candidate = self.work / "candidate"
             shutil.rmtree(candidate, ignore_errors=True)
             candidate.mkdir()
@@ -319,7 +289,7 @@ class _Run:
             copy_others(self.plan.folder, self.plan.folder, candidate)
             scores = score_models({"": candidate}, texts)
             shares[share] = {name: found.bits / found.bytes for (_, name), (found, _) in scores.items()}
-            self.shown.update(f"{share:g}", 1, len(self._shares))
+            self.shown.update(f"{share:g}", 1, len(self.plan.shares))
         if chosen == "auto":
             chosen, enough = chosen_share(shares, before, self.plan.text.kept)
             if not enough:
