@@ -7,8 +7,8 @@ import builders
 import pytest
 
 import tokengraft as tg
+from tokengraft.checkpoint import gguf_transplant as writer
 from tokengraft.checkpoint.gguf_file import GgufFile, block_sizes
-from tokengraft.checkpoint.transplant import transplant as writer
 from tokengraft.errors import CheckpointError, InvalidTokenizerError, OptionError, OutputError, SourceNotFoundError
 
 gguf = pytest.importorskip("gguf", reason="the package gguf is not installed")

@@ -168,7 +168,7 @@ def test_a_change_of_any_byte_after_writing_is_found(model, blocks, tmp_path, mo
 def test_an_interrupt_stops_every_thread_and_leaves_nothing(error, tmp_path, monkeypatch):
     base = checkpoint(tmp_path / "model", shards=3)
     new = changed(base, add=4)
-    module = import_module("tokengraft.checkpoint.table")
+    module = import_module("tokengraft.checkpoint.result")
 
     def interrupted(*_):
         raise error
