@@ -74,7 +74,7 @@ def main() -> None:
         "machine": platform.machine(),
         "threads": torch.get_num_threads(),
         "versions": {name: version(name) for name in ("torch", "transformers", "accelerate")},
-        "inputs": vars(given) | {"json": None},
+        "inputs": [Path(given.adapted).name, Path(given.text).name, Path(given.keep).name, given.max_bytes],
     }
     text = json.dumps(figures, indent=1) + "\n"
     print(text, end="")

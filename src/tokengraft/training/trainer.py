@@ -16,7 +16,7 @@ from tokengraft.training.callbacks import HeldOutBits, RowRates
 from tokengraft.training.plan import TrainingPlan
 from tokengraft.training.text import Ids, sample
 
-CURVE_SHARE, CURVE_BYTES = 0.006, 2000
+CURVE_SHARE, CURVE_BYTES = 0.006, 1000
 """Text that is scored at each point of the curves: ten points cost 2 % of the training."""
 _TIMES = ("runtime", "per_second", "total_flos")
 """Parts of the names of figures that differ from run to plan."""
