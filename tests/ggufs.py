@@ -1,5 +1,8 @@
 """Tiny GGUF files for tests, written by the `gguf` package as llama.cpp's converter does."""
 
+import hashlib
+
+import builders
 import numpy as np
 
 import tokengraft as tg
@@ -7,6 +10,18 @@ from tokengraft.tokenizer.piece_model import NORMAL
 
 WIDTH = 64
 NORMAL_TYPE, UNKNOWN_TYPE, CONTROL_TYPE, USER_TYPE, UNUSED_TYPE, BYTE_TYPE = range(1, 7)
+
+
+def changed(folder, change):
+    """A tokenizer with another tokenizer.json."""
+    document = builders.byte_level()
+    change(document)
+    return tg.load(builders.write(folder, document))
+
+
+def sha(path):
+    """The hash of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def write_gguf(

@@ -69,3 +69,10 @@ def llama2(tmp_path_factory):
     path = tmp_path_factory.mktemp("llama2") / "tokenizer.model"
     path.write_bytes(builders.llama2_like())
     return tg.load(path)
+
+
+@pytest.fixture(scope="session")
+def plain(tmp_path_factory, base):
+    """A GGUF file with the tokens of the tiny tokenizer, which no test changes."""
+    ggufs = pytest.importorskip("ggufs")
+    return ggufs.write_gguf(tmp_path_factory.mktemp("plain") / "a.gguf", base)

@@ -1,6 +1,5 @@
 """Transplants of GGUF files, read back by the `gguf` package."""
 
-import hashlib
 import json
 
 import builders
@@ -20,23 +19,6 @@ from tokengraft.tokenizer.tokenizer import whole_document
 gguf = pytest.importorskip("gguf", reason="the package gguf is not installed")
 ggufs = pytest.importorskip("ggufs")
 DTYPES = ["F32", "F16", "BF16", "Q8_0"]
-
-
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory, base):
-    """A file with the tokens of the base, which no test changes."""
-    return ggufs.write_gguf(tmp_path_factory.mktemp("plain") / "a.gguf", base)
-
-
-def changed(folder, change):
-    """A tokenizer with another tokenizer.json."""
-    document = builders.byte_level()
-    change(document)
-    return tg.load(builders.write(folder, document))
-
-
-def sha(path):
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def rows_of(path, name):
@@ -100,7 +82,7 @@ def test_all_other_keys_and_tensors_are_kept(tmp_path, base, extended, alignment
 def test_a_transplant_to_the_same_tokenizer_is_the_same_file(tmp_path, base, head, alignment):
     source = ggufs.write_gguf(tmp_path / "a.gguf", base, table="Q8_0", head=head, alignment=alignment)
     tg.transplant(source, base, tmp_path / "b.gguf")
-    assert sha(source) == sha(tmp_path / "b.gguf")
+    assert ggufs.sha(source) == ggufs.sha(tmp_path / "b.gguf")
 
 
 def test_tokens_types_and_merges_are_those_that_a_conversion_would_write(tmp_path, base, plain):
@@ -120,7 +102,7 @@ def test_new_added_tokens_get_the_types_of_the_converter(tmp_path, base, plain):
     n = base.n_rows
     added = [("<|tool|>", False), ("[tool▁call]", False), ("[call]", True)]
     entries = [builders.added(n + at, content, special=special) for at, (content, special) in enumerate(added)]
-    new = changed(tmp_path / "new", lambda document: document["added_tokens"].extend(entries))
+    new = ggufs.changed(tmp_path / "new", lambda document: document["added_tokens"].extend(entries))
     tg.transplant(plain, new, tmp_path / "b.gguf")
     keys = ggufs.read(tmp_path / "b.gguf")[0]
     assert keys["tokenizer.ggml.tokens"][n:] == ["<|tool|>", "[tool call]", "[call]"]

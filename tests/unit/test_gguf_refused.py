@@ -1,6 +1,5 @@
 """GGUF files that are refused, damaged or written over, and options without effect."""
 
-import hashlib
 import sys
 
 import builders
@@ -15,23 +14,6 @@ gguf = pytest.importorskip("gguf", reason="the package gguf is not installed")
 ggufs = pytest.importorskip("ggufs")
 
 
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory, base):
-    """A file with the tokens of the base, which no test changes."""
-    return ggufs.write_gguf(tmp_path_factory.mktemp("plain") / "a.gguf", base)
-
-
-def changed(folder, change):
-    """A tokenizer with another tokenizer.json."""
-    document = builders.byte_level()
-    change(document)
-    return tg.load(builders.write(folder, document))
-
-
-def sha(path):
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
 def test_what_cannot_be_transplanted_is_refused_and_nothing_is_written(tmp_path, base, extended, llama2):
     n = base.n_rows
 
@@ -40,14 +22,14 @@ def test_what_cannot_be_transplanted_is_refused_and_nothing_is_written(tmp_path,
         document["model"]["vocab"] |= {token["content"]: token["id"] for token in document["added_tokens"]}
         document["model"]["vocab"] |= {f"[PAD{n}]": n + 1}
 
-    shorter = changed(tmp_path / "shorter", lambda document: document["added_tokens"].pop())
-    reordered = changed(tmp_path / "reordered", lambda document: document["model"]["merges"].reverse())
+    shorter = ggufs.changed(tmp_path / "shorter", lambda document: document["added_tokens"].pop())
+    reordered = ggufs.changed(tmp_path / "reordered", lambda document: document["model"]["merges"].reverse())
     unigram = tg.load(builders.write(tmp_path / "unigram", builders.unigram()))
     alike, doubled = [-1000.0] * llama2.n_rows, [piece.score * 2 for piece in llama2.piece_model.pieces]
     for model, new, options, match in [
         (base, shorter, {}, r"eos_token_id.*does not have"),
         (base, reordered, {}, "was not made from"),
-        (base, changed(tmp_path / "placeholder", placeholder), {}, "same string"),
+        (base, ggufs.changed(tmp_path / "placeholder", placeholder), {}, "same string"),
         (base, llama2, {}, "the new one"),
         (llama2, base, {}, "the new one"),
         (llama2, unigram, {}, "the new one sentencepiece Unigram"),
@@ -73,7 +55,7 @@ def test_the_base_is_compared_with_the_file_and_with_the_new_tokenizer(tmp_path,
     assert "could not be checked" in tg.transplant(source, extended, None).warnings[0]
     with pytest.raises(InvalidTokenizerError, match="the base gives the token"):
         tg.transplant(source, extended, None, base=extended)
-    other = changed(tmp_path / "other", lambda document: document["pre_tokenizer"].update(add_prefix_space=True))
+    other = ggufs.changed(tmp_path / "other", lambda document: document["pre_tokenizer"].update(add_prefix_space=True))
     with pytest.raises(InvalidTokenizerError, match="different pipelines"):
         tg.transplant(source, extended, None, base=other)
 
@@ -145,11 +127,11 @@ def test_an_output_is_replaced_only_with_force_and_never_the_input(tmp_path, bas
         tg.transplant(source, base, out)
     assert out.read_bytes() == b"mine"
     tg.transplant(source, base, out, force=True)
-    assert sha(out) == sha(source)
-    before = sha(source)
+    assert ggufs.sha(out) == ggufs.sha(source)
+    before = ggufs.sha(source)
     with pytest.raises(OutputError):
         tg.transplant(source, base, source, force=True)
-    assert sha(source) == before
+    assert ggufs.sha(source) == before
 
 
 def test_without_the_package_the_hint_names_the_extra(base, plain, monkeypatch):
