@@ -2,12 +2,14 @@
 
 import json
 import os
+import shutil
 import tempfile
 from pathlib import Path
 
 import numpy as np
 import torch
 from safetensors import safe_open
+from safetensors.torch import save_file
 from tokenizers import Tokenizer
 from torch.nn import functional as F  # noqa: N812
 from transformers import AutoModelForCausalLM
@@ -76,6 +78,16 @@ class Models:
             model.model.norm.weight.copy_(self.original.model.norm.weight)
             model.get_input_embeddings().weight.copy_(rows)
         return model
+
+    def save(self, arm: Arm, folder: Path) -> None:
+        """Writes the model of an arm and its tokenizer as a folder."""
+        model = self.made[len(arm.sources)]
+        weights = {name: weight.half() for name, weight in model.state_dict().items() if name != "lm_head.weight"}
+        model.config.vocab_size = len(arm.sources)
+        model.config.save_pretrained(folder)
+        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            shutil.copy(arm.folder / name, folder)
 
 
 def separator_of(tokenizer: Tokenizer, start: int) -> int:

@@ -68,6 +68,8 @@ class Run:
     """Whether the bits of every word of FLORES are written."""
     blend: tuple[float, ...] = ()
     """Shares of the weights before training with which the trained ones are scored too, as `tokengraft blend` does."""
+    save: str = ""
+    """Folder for the trained model, in 16 bits; none if empty."""
     detailed: bool = False
     """Whether the bits of every scored line and document are written, and how tasks of `choices.py` are solved."""
 

@@ -163,6 +163,8 @@ def train(run: Run, models: Models, data: Data) -> dict:
     if run.words:
         flores = {name: texts for name, texts in data.scored.items() if name.endswith("_flores")}
         details["words"] = {name: word_bits(model, arm, texts) for name, texts in flores.items()}
+    if run.save:
+        models.save(arm, Path(run.save))
     if run.blend:
         details["blended"] = blended(run, models, arm, data)
     return {
