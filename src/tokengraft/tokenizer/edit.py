@@ -227,6 +227,8 @@ class EditResult(ABC):
     """The result in messages, with its article."""
     _command: ClassVar[str]
     """The command that writes a file of it."""
+    _in_a_file: ClassVar[tuple[str, ...]]
+    """The fields in the order of its file."""
 
     @property
     @abstractmethod
@@ -274,7 +276,7 @@ class EditResult(ABC):
         Raises:
             OutputError: The file exists or cannot be written.
         """
-        return write_result_file(self._document(), out, force=force)
+        return write_result_file({name: getattr(self, name) for name in self._in_a_file}, out, force=force)
 
     @classmethod
     def load(cls: type[Result], path: str | os.PathLike[str]) -> Result:
@@ -302,10 +304,6 @@ class EditResult(ABC):
     @abstractmethod
     def _edited(self, tokenizer: Tokenizer) -> Tokenizer:
         """The tokenizer with the change; it is the one that the result was made for."""
-
-    @abstractmethod
-    def _document(self) -> dict[str, Any]:
-        """The result as JSON-ready data."""
 
     @classmethod
     @abstractmethod

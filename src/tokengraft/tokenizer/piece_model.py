@@ -253,10 +253,7 @@ class PieceModel:
 def new_model(pieces: Sequence[tuple[str, float, int]], *, byte_fallback: bool, add_dummy_prefix: bool) -> PieceModel:
     """A model without normalization, with the rules of Llama's trainer.
 
-    Args:
-        pieces: String, score and type of each piece, by id. None of the strings is the placeholder of an id.
-        byte_fallback: Whether unknown characters become ``<0xNN>`` pieces.
-        add_dummy_prefix: Whether text gets a ``▁`` in front.
+    A piece is given by its string, score and type, by id. None of the strings is the placeholder of an id.
     """
     rules = asdict(PieceRules())
     trainer = _number_field(_MODEL_TYPE, _BPE)
