@@ -3,7 +3,6 @@
 import os
 import re
 from collections.abc import Callable
-from contextlib import suppress
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -107,18 +106,6 @@ def load_file(path: Path, given: Given = NOTHING_GIVEN) -> Tokenizer:
 
     The other files of its folder are ignored.
     """
-    # A pipe is not looked into: it can be read only once.
-    first_bytes = b""
-    with suppress(OSError):
-        if path.is_file():
-            with path.open("rb") as stream:
-                first_bytes = stream.read(4)
-    if first_bytes == b"GGUF":
-        raise UnsupportedTokenizerError(
-            f"`{path}` is a GGUF file, which has tokens and merges but no pipeline",
-            hint="pass the tokenizer that it was converted with; `tokengraft transplant MODEL.gguf NEW --out NEW.gguf` "
-            "then gives the file the changed one",
-        )
     raw = _read(path)
     if is_rank_file(raw):
         file = rank_file_name(path.name, raw)
@@ -178,15 +165,21 @@ def _read(path: Path) -> bytes:
     try:
         # Block by block: a pipe, or a device such as /dev/zero, may have no end.
         with path.open("rb") as stream:
-            blocks, size = list[bytes](), 0
-            while (block := stream.read(1 << 24)) and size <= MAX_BYTES:
-                blocks.append(block)
-                size += len(block)
+            blocks = [stream.read(1 << 24)]
+            is_gguf = blocks[0].startswith(b"GGUF")
+            while blocks[-1] and not is_gguf and sum(map(len, blocks)) <= MAX_BYTES:
+                blocks.append(stream.read(1 << 24))
     except OSError as error:
         raise UnreadableFileError(
             f"cannot read `{path}`: {error.strerror or error}", hint="check the path and its permissions"
         ) from error
-    if size > MAX_BYTES:
+    if is_gguf:
+        raise UnsupportedTokenizerError(
+            f"`{path}` is a GGUF file, which has tokens and merges but no pipeline",
+            hint="pass the tokenizer that it was converted with; `tokengraft transplant MODEL.gguf NEW --out NEW.gguf` "
+            "then gives the file the changed one",
+        )
+    if blocks[-1]:
         raise UnreadableFileError(
             f"`{path}` has more than {MAX_BYTES:,} bytes, too many for a tokenizer file", hint="check the path"
         )

@@ -58,6 +58,11 @@ def add_tokens(
     return tokenizer.edited(ids, [*before, *learned, *after], learned=tokens)
 
 
+def with_characters(tokenizer: Tokenizer, characters: Sequence[str]) -> Tokenizer:
+    """The tokenizer with new characters, if there are any."""
+    return add_tokens(tokenizer, characters, []) if characters else tokenizer
+
+
 def _add_listed(tokenizer: Tokenizer, tokens: Sequence[str], scores: Mapping[str, float]) -> Tokenizer:
     """As `add_tokens`, for vocabularies that are lists, without holes and merges.
 
