@@ -137,8 +137,8 @@ def _object_without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _is_too_deep(document: Any) -> bool:
     """Whether a value is nested deeper than `MAX_DEPTH`. Looks at containers alone: there may be thousands of texts."""
-    level = [document]
-    for _ in range(MAX_DEPTH):
+    level: list[Any] = [[document]]
+    for _ in range(MAX_DEPTH + 1):
         inner = (value.values() if isinstance(value, dict) else value for value in level)
         level = [value for values in inner for value in values if isinstance(value, dict | list) and value]
     return bool(level)
