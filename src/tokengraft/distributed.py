@@ -96,11 +96,6 @@ class BatchCounter:
         if column is not None:
             read_options = replace(read_options, text_field=column)
         self._job = CountJob.of(tokenizer, read_options, CountOptions(workers=1, memory=memory))
-        if not self._job.fingerprint.rules:  # the same pretokens without a vocabulary, except for added tokens
-            document = json.loads(tokenizer.skeleton)
-            vocab, document["model"]["vocab"] = document["model"]["vocab"], {}
-            small = Tokenizer(_core.Vocabulary(vocab, ()), json.dumps(document, ensure_ascii=False))
-            self._job = replace(self._job, tokenizer=small)
         self._idle: dict[int, list[_core.Counter]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -361,7 +356,7 @@ def _columns(rows: "pa.RecordBatch") -> "Iterator[tuple[pa.LargeBinaryArray, pa.
 
 def _metadata(job: CountJob, others: dict[bytes, int], n_pretokens: int) -> PretokenCounts:
     """The metadata of all parts, from the sums of the rows that are not pretokens. Refuses rows that do not add up."""
-    ids = {ADDED + token.content.encode(): token.id for token in job.tokenizer.added}
+    ids = {ADDED + content.encode(): token_id for token_id, content in job.added.items()}
     totals = {name: others[key] for key, name in _TOTALS.items() if key in others}
     added = {ids[key]: count for key, count in others.items() if key in ids}
     metadata = job.metadata(Totals(**totals), added.items())
