@@ -22,7 +22,7 @@ from tokengraft.corpus.block import Input, arrow_blocks, binary_buffers, in_part
 from tokengraft.corpus.files import is_hidden, suffixes_of
 from tokengraft.corpus.open import files_at
 from tokengraft.corpus.options import ReadOptions, Totals
-from tokengraft.counts.pretoken_counts import EVERYTHING, ROWS, PretokenCounts, write_counts
+from tokengraft.counts.pretoken_counts import EVERYTHING, ROWS, PretokenCounts, arrow_table, write_counts
 from tokengraft.counts.threads import (
     DEFAULT_MEMORY,
     CountJob,
@@ -96,11 +96,6 @@ class BatchCounter:
         if column is not None:
             read_options = replace(read_options, text_field=column)
         self._job = CountJob.of(tokenizer, read_options, CountOptions(workers=1, memory=memory))
-        if not self._job.fingerprint.rules:  # the same pretokens without a vocabulary, except for added tokens
-            document = json.loads(tokenizer.skeleton)
-            vocab, document["model"]["vocab"] = document["model"]["vocab"], {}
-            small = Tokenizer(_core.Vocabulary(vocab, ()), json.dumps(document, ensure_ascii=False))
-            self._job = replace(self._job, tokenizer=small)
         self._idle: dict[int, list[_core.Counter]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -280,23 +275,21 @@ def partial_tables(tables: Iterable[_core.Counts], metadata: PretokenCounts) -> 
 
     schema = pa.schema([pa.field("pretoken", pa.large_binary(), False), pa.field("count", pa.int64(), False)])
     for table in tables:
-        data, offsets, numbers = (pa.py_buffer(column) for column in table.columns())
-        pretokens = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(table), [None, offsets, data])
+        rows = arrow_table(table, schema)
         # A pipeline could make one: a normalizer that writes `ÿ` after a step that spells bytes. It would be the last.
-        if len(pretokens) and (last := pretokens[-1].as_py()).startswith(RESERVED):
+        if len(rows) and (last := rows[0][-1].as_py()).startswith(RESERVED):
             raise CountsError(
                 f"the pipeline makes a pretoken that is not UTF-8: {last[:20]!r}",
                 hint="count on one machine: `tokengraft count`",
             )
-        counts = pa.Int64Array.from_buffers(pa.int64(), len(table), [None, numbers])
-        yield pa.Table.from_arrays([pretokens, counts], schema=schema)
+        yield rows
     totals = asdict(metadata.totals)
     others = {
         **{key: totals[name] for key, name in _TOTALS.items() if totals[name]},
         **{ADDED + token.encode(): count for token, count in metadata.added.items() if count},
     }
-    rows = {_pipeline(metadata): 1, CHECKSUM: sum(others.values()), **others}
-    yield pa.table([pa.array(list(rows), pa.large_binary()), pa.array(list(rows.values()), pa.int64())], schema)
+    keys = {_pipeline(metadata): 1, CHECKSUM: sum(others.values()), **others}
+    yield pa.table([pa.array(list(keys), pa.large_binary()), pa.array(list(keys.values()), pa.int64())], schema)
 
 
 def _pipeline(counts: PretokenCounts) -> bytes:
@@ -363,7 +356,7 @@ def _columns(rows: "pa.RecordBatch") -> "Iterator[tuple[pa.LargeBinaryArray, pa.
 
 def _metadata(job: CountJob, others: dict[bytes, int], n_pretokens: int) -> PretokenCounts:
     """The metadata of all parts, from the sums of the rows that are not pretokens. Refuses rows that do not add up."""
-    ids = {ADDED + token.content.encode(): token.id for token in job.tokenizer.added}
+    ids = {ADDED + content.encode(): token_id for token_id, content in job.added.items()}
     totals = {name: others[key] for key, name in _TOTALS.items() if key in others}
     added = {ids[key]: count for key, count in others.items() if key in ids}
     metadata = job.metadata(Totals(**totals), added.items())

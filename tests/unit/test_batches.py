@@ -33,9 +33,14 @@ KINDS = {
 MORE = [*TEXTS, "<s> and <|end|><|start|> ", *builders.TEXT[:4]]
 
 
-@pytest.fixture(scope="module", params=["byte-level", "sentencepiece", "specials-first-with-holes"])
+ANY = {"unigram": builders.unigram, "word-piece": builders.word_piece, **builders.TINY}
+
+
+@pytest.fixture(
+    scope="module", params=["byte-level", "sentencepiece", "specials-first-with-holes", "unigram", "word-piece"]
+)
 def any_tokenizer(request, tmp_path_factory):
-    return tg.load(builders.write(tmp_path_factory.mktemp("tok"), builders.TINY[request.param]()))
+    return tg.load(builders.write(tmp_path_factory.mktemp("tok"), ANY[request.param]()))
 
 
 def column(texts, kind="string"):

@@ -13,6 +13,7 @@ from sentencepiece import sentencepiece_model_pb2 as messages
 import tokengraft as tg
 from tokengraft import errors
 from tokengraft.formats.huggingface import write_tokenizer_json
+from tokengraft.tokenizer.change import Change
 from tokengraft.tokenizer.piece_model import PieceModel, next_below
 from tokengraft.verify.loaders import verify_folder
 
@@ -233,10 +234,10 @@ def test_there_is_no_room_between_words_and_runs_that_score_close():
     pieces = builders.pieces_of(["ab"], "ab")
     raw = builders.piece_model([*pieces, ("▁▁", pieces[-1][1] - 1.5, NORMAL)])
     model = PieceModel.read(raw, "x")
-    stay = {i: i for i in range(len(model.pieces))}
-    assert model.rewritten({"ba": len(model.pieces)}, stay, {}).pieces[-1].score == pieces[-1][1] - 1
+    before = {piece.string: i for i, piece in enumerate(model.pieces)}
+    assert model.changed(Change(before, before | {"ba": len(model.pieces)})).pieces[-1].score == pieces[-1][1] - 1
     with pytest.raises(errors.UnsupportedTokenizerError, match="no room for 2 scores"):
-        model.rewritten({"ba": 999, "bb": 1000}, stay, {})
+        model.changed(Change(before, before | {"ba": 999, "bb": 1000}))
 
 
 def test_learned_merges_stand_before_those_of_white_space(both):

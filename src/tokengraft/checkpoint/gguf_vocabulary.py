@@ -16,7 +16,7 @@ import numpy.typing as npt
 from tokengraft import _core
 from tokengraft.checkpoint.gguf_file import ARRAY, FLOAT32, STRING, GgufFile, wrong_file
 from tokengraft.errors import CheckpointError, InvalidTokenizerError, option
-from tokengraft.formats.convert import most_in_order, split_differences
+from tokengraft.formats.agreement import most_in_order, split_differences
 from tokengraft.tokenizer.added import FLAGS
 from tokengraft.tokenizer.kind import SPACE, Kind
 from tokengraft.tokenizer.llama_cpp import converter_check, converter_table, ids_hash

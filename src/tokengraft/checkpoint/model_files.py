@@ -32,7 +32,8 @@ from tokengraft.errors import CheckpointError, option
 from tokengraft.formats.sources import folder_files, is_template, is_tokenizer_file
 from tokengraft.output.json_file import JsonStyle
 from tokengraft.tokenizer.added import SETTINGS, SPECIAL_MAP
-from tokengraft.tokenizer.rewrite import TOKENIZER_JSON, Change, rewrite_files, stale_files
+from tokengraft.tokenizer.change import Change
+from tokengraft.tokenizer.rewrite import TOKENIZER_JSON, rewrite_files, stale_files
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.vocab_plan import VocabPlan
 
@@ -95,7 +96,7 @@ def _tokenizer_files(old: Tokenizer, new: Tokenizer, renumbering: Renumbering) -
     left_out = {*_unfit(old, new, missing, brought)}
     kept = {name: raw for name, raw in old.files.items() if name in missing - left_out}
     renumbering.config(_content(kept, SETTINGS), SETTINGS)  # refuses the id of a removed token
-    change = Change.of(old.ids, new.ids, new.added)
+    change = Change(old.ids, new.ids, new.added)
     written = {**brought, **dict(rewrite_files(kept, change, new.merge_strings))}
     _require_tokens(old, new, renumbering.plan, written)
     return ModelFiles(written, tuple(written), tuple(sorted(kept)), (), tuple(sorted(left_out)))

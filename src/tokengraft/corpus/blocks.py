@@ -9,6 +9,7 @@ same blocks as the whole file has there: it begins and ends at the last line end
 block. So all parts together are read exactly as the file is.
 """
 
+import codecs
 import os
 import re
 import sys
@@ -167,12 +168,10 @@ def _whole_characters(data: bytes) -> bytes:
     >>> _whole_characters("aõ".encode()[:2]), _whole_characters(b"a\\xff")
     (b'a', b'a\\xff')
     """
-    for length in range(1, min(4, len(data) + 1)):
-        lead = data[-length]
-        if lead & 0xC0 != 0x80:
-            size = 4 if lead >= 0xF0 else 3 if lead >= 0xE0 else 2 if lead >= 0xC0 else 1
-            return data[:-length] if lead < 0xF5 and length < size else data
-    return data
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    decoder.decode(data[-4:])
+    incomplete, _ = decoder.getstate()
+    return data[: len(data) - len(incomplete)]
 
 
 def too_long(name: str, size: int, cut: Cut) -> CorpusError:

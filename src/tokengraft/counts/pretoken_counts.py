@@ -32,6 +32,7 @@ from tokengraft.tokenizer.tokenizer import Tokenizer
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
+    import pyarrow as pa
 
 METADATA = b"tokengraft"
 ROWS = 1 << 20
@@ -296,11 +297,18 @@ def write_counts(tables: Iterable[_core.Counts], metadata: PretokenCounts, out: 
     }
     with new_file(out, force=force) as unfinished, pq.ParquetWriter(unfinished, schema, **options) as writer:
         for table in filter(len, tables):  # no row group without rows
-            data, offsets, numbers = map(pa.py_buffer, table.columns())
-            pretokens = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(table), [None, offsets, data])
-            counts = pa.UInt64Array.from_buffers(pa.uint64(), len(table), [None, numbers])
-            writer.write_table(pa.Table.from_arrays([pretokens, counts], schema=schema), row_group_size=ROWS // 4)
+            writer.write_table(arrow_table(table, schema), row_group_size=ROWS // 4)
     return out
+
+
+def arrow_table(table: _core.Counts, schema: "pa.Schema") -> "pa.Table":
+    """A table for Arrow, without a copy. The schema has the names of the columns, and counts of 64 bits."""
+    import pyarrow as pa
+
+    data, offsets, numbers = map(pa.py_buffer, table.columns())
+    pretokens = pa.Array.from_buffers(pa.large_binary(), len(table), [None, offsets, data])
+    counts = pa.Array.from_buffers(schema.types[1], len(table), [None, numbers])
+    return pa.Table.from_arrays([pretokens, counts], schema=schema)
 
 
 def open_counts(path: Path, *, rows: int = ROWS) -> tuple[PretokenCounts, Iterator[_core.Counts]]:

@@ -3,7 +3,7 @@
 import json
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -86,8 +86,13 @@ UNLIMITED = 2**64 - 1
 class CountJob:
     """Everything that counting depends on, except the text. It can be sent to other processes."""
 
-    tokenizer: Tokenizer
     fingerprint: Fingerprint
+    pipeline: str
+    """Normalizer, pre-tokenizer and added tokens, as a `tokenizer.json`."""
+    added: Mapping[int, str]
+    """Added tokens by id."""
+    tokenizer: Tokenizer | None
+    """Whose tokens decide where text is cut; None, which is small, if it is not cut."""
     read_options: ReadOptions
     count_options: CountOptions
     hold_out: HoldOut | None = None
@@ -101,16 +106,22 @@ class CountJob:
         hold_out: HoldOut | None = None,
     ) -> "CountJob":
         """The job of a tokenizer, with the fingerprint of its pipeline."""
-        fingerprint = Fingerprint.of(tokenizer, read_options.rules)
-        return cls(tokenizer, fingerprint, read_options, count_options, hold_out)
+        fingerprint, pipeline = Fingerprint.of(tokenizer, read_options.rules), tokenizer.skeleton
+        if read_options.normalize:
+            document = json.loads(pipeline)
+            steps = [{"type": "NFKC"}, *([document["normalizer"]] if document.get("normalizer") else [])]
+            document["normalizer"] = {"type": "Sequence", "normalizers": steps}
+            pipeline = json.dumps(document, ensure_ascii=False)
+        added = FrozenDict({token.id: token.content for token in tokenizer.added})
+        cut = tokenizer if fingerprint.rules else None
+        return cls(fingerprint, pipeline, added, cut, read_options, count_options, hold_out)
 
     def metadata(self, totals: Totals, added: Iterable[tuple[int, int]]) -> PretokenCounts:
         """The metadata of what was counted, with an empty table, from the totals and the added tokens by id."""
-        contents = {token.id: token.content for token in self.tokenizer.added}
         return PretokenCounts(
             table=NO_ROWS,
             totals=totals,
-            added=FrozenDict(dict(sorted((contents[token_id], count) for token_id, count in added))),
+            added=FrozenDict(dict(sorted((self.added[token_id], count) for token_id, count in added))),
             fingerprint=self.fingerprint,
             min_count=self.count_options.min_count,
             normalize=self.read_options.normalize,
@@ -126,16 +137,11 @@ def new_counter(job: CountJob) -> Iterator[_core.Counter]:
 
 def counter_of(job: CountJob, folder: str | None = None) -> _core.Counter:
     """A counter for a job that keeps everything in memory, or writes large tables to a folder."""
-    pipeline, rules = job.tokenizer.skeleton, job.fingerprint.rules
-    if job.read_options.normalize:
-        document = json.loads(pipeline)
-        steps = [{"type": "NFKC"}, *([document["normalizer"]] if document.get("normalizer") else [])]
-        document["normalizer"] = {"type": "Sequence", "normalizers": steps}
-        pipeline = json.dumps(document, ensure_ascii=False)
+    rules = job.fingerprint.rules
     return _core.Counter(
-        pipeline,
-        byte_level=job.tokenizer.kind == "byte-level",
-        cutter=cutter(job.tokenizer, rules) if rules else None,
+        job.pipeline,
+        byte_level=job.fingerprint.kind == "byte-level",
+        cutter=cutter(job.tokenizer, rules) if job.tokenizer and rules else None,
         spill_folder=folder,
         # A table doubles before it is written to disk, and meanwhile the old one still exists.
         bytes_per_table=job.count_options.memory // 2 // (3 * _workers(job.count_options)),

@@ -4,14 +4,12 @@ Rank files (tiktoken, tekken) have no list of merges: two neighbours merge if th
 if each of its tokens is made by the same pair under that rule, and in the order of the ids (`merge_differences`).
 """
 
-from bisect import bisect_left
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any, Literal, NoReturn, get_args
 
-from tokengraft import _core
 from tokengraft.errors import OptionError, UnsupportedTokenizerError, option, require_type
+from tokengraft.formats.agreement import merge_differences, split_differences
 from tokengraft.formats.vocabulary_files import (
     NOTHING_GIVEN,
     Given,
@@ -242,62 +240,3 @@ def _as_piece_model(tokenizer: Tokenizer) -> Tokenizer:
 
 def _refuse(to: FileFormat, reason: str, hint: str = _STAY) -> NoReturn:
     raise UnsupportedTokenizerError(f"the tokenizer cannot be written as {to}: {reason}", hint=hint)
-
-
-Pair = tuple[str, str]
-
-
-def merge_differences(tokenizer: Tokenizer, ranks: RankFile) -> Iterator[str]:
-    """Where the merges of a tokenizer encode differently from the ranks. Nothing means: the same for every pretoken."""
-    listed, wanted = tokenizer.core_vocabulary, ranks.vocabulary({})
-    if not listed.n_merges == wanted.n_merges == listed.common_merges(wanted):
-        vocab = tokenizer.vocab
-        merges = [(vocab[left], vocab[right]) for left, right in wanted.merge_strings()]
-        by_rank = replace(tokenizer, core_vocabulary=_core.Vocabulary(dict(vocab), merges), files=FrozenDict())
-        yield from split_differences(tokenizer, by_rank)
-    if not tokenizer.ignore_merges and (whole := tokenizer.structure.unreachable):
-        yield (
-            f"merges do not make the token {tokenizer.strings[whole[0]]!r} (one of {len(whole):,}), which rank files "
-            "encode to itself"
-        )
-
-
-def split_differences(tokenizer: Tokenizer, other: Tokenizer) -> Iterator[str]:
-    """Where two tokenizers with the same ids encode pretokens differently, merge skipping aside.
-
-    A token that encodes to itself is always made by the same pair, and any other is never made by a merge. So two lists
-    of merges encode alike if these pairs are the same, in the same order.
-    """
-    ours, theirs = tokenizer.structure.splits, other.structure.splits
-    for token_id, string in sorted(tokenizer.strings.items()):
-        one, two = ours.get(token_id), theirs.get(token_id)
-        if one != two:
-            said = [" + ".join(repr(tokenizer.strings[i]) for i in pair) if pair else "nothing" for pair in (one, two)]
-            yield (
-                f"{string!r} is made of {said[0]} by the merges of {tokenizer.main}, and of {said[1]} where any two "
-                "tokens merge that make a token"
-            )
-    # The merges that make a token in some text, in order.
-    firing, others = {*ours.values()}, {*theirs.values()}
-    if [pair for pair in tokenizer.merges if pair in firing] != [pair for pair in other.merges if pair in others]:
-        yield f"the merges of {tokenizer.main} are not in the order of the tokens that they make"
-
-
-def most_in_order(pairs: list[Pair], ranks: Mapping[Pair, int]) -> list[Pair]:
-    """As many of the pairs as possible that are in the order of their ranks.
-
-    >>> most_in_order([("c", "d"), ("a", "b"), ("b", "c")], {("a", "b"): 0, ("b", "c"): 1, ("c", "d"): 2})
-    [('a', 'b'), ('b', 'c')]
-    """
-    if all(ranks[a] < ranks[b] for a, b in pairwise(pairs)):
-        return pairs
-    ends, last, before = list[int](), list[Pair](), dict[Pair, list[Pair]]()
-    for pair in pairs:
-        place = bisect_left(ends, ranks[pair])
-        before[pair] = last[place - 1 : place]
-        ends[place : place + 1], last[place : place + 1] = [ranks[pair]], [pair]
-    longest, end = list[Pair](), last[-1:]
-    while end:
-        longest += end
-        end = before[end[0]]
-    return longest[::-1]

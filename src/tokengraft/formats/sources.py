@@ -1,16 +1,14 @@
 """`load`: a tokenizer from a folder, a file, a hub name or an object. Files of one folder must agree."""
 
-import math
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from tokengraft.errors import InvalidTokenizerError, SourceNotFoundError, UnreadableFileError, UnsupportedTokenizerError
-from tokengraft.formats.convert import merge_differences
+from tokengraft.errors import SourceNotFoundError, UnreadableFileError, UnsupportedTokenizerError
+from tokengraft.formats.agreement import require_agreement, require_same_ranks
 from tokengraft.formats.huggingface import read_tokenizer_json, write_tokenizer_json
 from tokengraft.formats.vocabulary_files import (
     NOTHING_GIVEN,
@@ -18,20 +16,16 @@ from tokengraft.formats.vocabulary_files import (
     read_piece_model,
     read_ranks,
     read_vocab_txt,
-    split_pattern,
 )
 from tokengraft.output.atomic import write_folder
 from tokengraft.output.partial import temporary_folder
-from tokengraft.tokenizer.piece_model import CONTROL, NAMES, UNKNOWN, PieceModel, piece_file
+from tokengraft.tokenizer.piece_model import NAMES, piece_file
 from tokengraft.tokenizer.rank_file import (
     ENCODING,
-    RankFile,
     SpecialTokens,
-    family_encoding,
     is_rank_file,
     rank_file,
     rank_file_name,
-    rank_files,
 )
 from tokengraft.tokenizer.rewrite import TOKENIZER_JSON, VOCAB_TXT
 from tokengraft.tokenizer.tokenizer import Tokenizer
@@ -71,7 +65,6 @@ def load_folder(folder: Path, *, name: str | None = None, given: Given = NOTHING
     if main in paths:
         tokenizer = read_tokenizer_json(_read(main), name=name or str(main), files=files)
         require_agreement(tokenizer, name or str(folder))
-        require_rank_agreement(tokenizer, name or str(folder))
         return tokenizer
     if model is not None:
         tokenizer = read_piece_model(files, model, name=name or str(folder / model))
@@ -113,18 +106,6 @@ def load_file(path: Path, given: Given = NOTHING_GIVEN) -> Tokenizer:
 
     The other files of its folder are ignored.
     """
-    # A pipe is not looked into: it can be read only once.
-    first_bytes = b""
-    with suppress(OSError):
-        if path.is_file():
-            with path.open("rb") as stream:
-                first_bytes = stream.read(4)
-    if first_bytes == b"GGUF":
-        raise UnsupportedTokenizerError(
-            f"`{path}` is a GGUF file, which has tokens and merges but no pipeline",
-            hint="pass the tokenizer that it was converted with; `tokengraft transplant MODEL.gguf NEW --out NEW.gguf` "
-            "then gives the file the changed one",
-        )
     raw = _read(path)
     if is_rank_file(raw):
         file = rank_file_name(path.name, raw)
@@ -184,15 +165,21 @@ def _read(path: Path) -> bytes:
     try:
         # Block by block: a pipe, or a device such as /dev/zero, may have no end.
         with path.open("rb") as stream:
-            blocks, size = list[bytes](), 0
-            while (block := stream.read(1 << 24)) and size <= MAX_BYTES:
-                blocks.append(block)
-                size += len(block)
+            blocks = [stream.read(1 << 24)]
+            is_gguf = blocks[0].startswith(b"GGUF")
+            while blocks[-1] and not is_gguf and sum(map(len, blocks)) <= MAX_BYTES:
+                blocks.append(stream.read(1 << 24))
     except OSError as error:
         raise UnreadableFileError(
             f"cannot read `{path}`: {error.strerror or error}", hint="check the path and its permissions"
         ) from error
-    if size > MAX_BYTES:
+    if is_gguf:
+        raise UnsupportedTokenizerError(
+            f"`{path}` is a GGUF file, which has tokens and merges but no pipeline",
+            hint="pass the tokenizer that it was converted with; `tokengraft transplant MODEL.gguf NEW --out NEW.gguf` "
+            "then gives the file the changed one",
+        )
+    if blocks[-1]:
         raise UnreadableFileError(
             f"`{path}` has more than {MAX_BYTES:,} bytes, too many for a tokenizer file", hint="check the path"
         )
@@ -287,109 +274,3 @@ def _download(name: str) -> Path:
             f"`{name}` is no local path, and the hub did not give it: {type(error).__name__}: {reason}",
             hint=f"{instead}; check the name; for a gated model run `hf auth login`",
         ) from error
-
-
-_STALE = "one of the two is stale: take it out of a copy of the folder"
-
-
-def require_agreement(tokenizer: Tokenizer, folder: str) -> None:
-    """Refuses a `.model` or a `vocab.txt` that does not say what the `tokenizer.json` beside it says."""
-    model = tokenizer.piece_model
-    if model and model.is_unigram != (tokenizer.algorithm == "Unigram"):
-        raise InvalidTokenizerError(
-            f"`{folder}` has a tokenizer.json that is {tokenizer.algorithm}, and a SentencePiece model that is not",
-            hint=_STALE,
-        )
-    if model:
-        differences = _unigram_differences if model.is_unigram else _piece_differences
-        _require_none(differences(tokenizer, model), tokenizer, tokenizer.piece_file, folder)
-    if tokenizer.algorithm == "WordPiece" and VOCAB_TXT in tokenizer.files:
-        lines = tokenizer.files[VOCAB_TXT].decode(errors="replace").removesuffix("\n").split("\n")
-        for place, line in enumerate(lines):
-            token = line.removesuffix("\r")
-            if tokenizer.ids.get(token) != place:
-                raise InvalidTokenizerError(
-                    f"`{VOCAB_TXT}` in `{folder}` has {token!r} on line {place + 1:,}, and `{tokenizer.main}` gives "
-                    f"it {tokenizer.ids.get(token, 'no id')}",
-                    hint=_STALE,
-                )
-
-
-def require_rank_agreement(tokenizer: Tokenizer, folder: str, ranks: RankFile | None = None) -> None:
-    """Refuses a rank file that does not say what the `tokenizer.json` beside it says.
-
-    The proof covers every text: the same tokens with the same ids, and for each the same merge that makes it, in the
-    same order. By default it is about the rank file among the files of the tokenizer, if there is one.
-    """
-    ranks = ranks or tokenizer.ranks
-    if ranks:
-        _require_none(_rank_differences(tokenizer, ranks), tokenizer, tokenizer.rank_file, folder)
-
-
-def require_same_ranks(files: Mapping[str, bytes], folder: str) -> None:
-    """Refuses several rank files with different content: only one of them would be read and changed."""
-    first, *others = [*rank_files(files)] or [""]
-    differing = next((other for other in others if files[other] != files[first]), None)
-    if differing is not None:
-        raise InvalidTokenizerError(
-            f"`{differing}` and `{first}` in `{folder}` differ, and both are rank files",
-            hint=f"{_STALE}, or pass the path of the other itself",
-        )
-
-
-def _require_none(differences: Iterator[str], tokenizer: Tokenizer, file: str | None, folder: str) -> None:
-    """Refuses two files of a folder that differ, with the first difference."""
-    difference = next(differences, None)
-    if difference is not None:
-        raise InvalidTokenizerError(
-            f"`{file}` and `{tokenizer.main}` in `{folder}` differ: {difference}",
-            hint=f"{_STALE}, or pass the path of the other itself",
-        )
-
-
-def _unigram_differences(tokenizer: Tokenizer, model: PieceModel) -> Iterator[str]:
-    """Pieces and scores that differ. Ids may: some libraries count from another number than the file."""
-    scores = tokenizer.scores
-    for string, score in model.normal.items():
-        # The converters of ALBERT and XLNet subtract 100 from the scores of numbers with a comma.
-        allowed = (score, score - 100) if "," in string else (score,)
-        if not any(math.isclose(scores.get(string, math.inf), one, rel_tol=1e-6, abs_tol=1e-6) for one in allowed):
-            yield f"the piece {string!r} scores {scores.get(string, 'nothing')} in the one and {score} in the other"
-    others = {piece.string for piece in model.pieces} | {token.content for token in tokenizer.added}
-    # CamemBERT's class lists special tokens of its own in front, and these under another name.
-    others |= {f"{piece.string}NOTUSED" for piece in model.pieces if piece.type in (CONTROL, UNKNOWN)}
-    for string in scores:
-        if string not in others:
-            yield f"tokenizer.json has {string!r}, which is no piece of the other"
-
-
-def _piece_differences(tokenizer: Tokenizer, model: PieceModel) -> Iterator[str]:
-    ids = tokenizer.ids
-    holes = model.holes
-    for token_id, piece in enumerate(model.pieces):
-        if token_id not in holes and ids.get(piece.string) != token_id:
-            other = ids.get(piece.string, "no id")
-            yield f"the piece {piece.string!r} has the id {token_id:,} in the one and {other} in the other"
-    scores, before, lowest = model.normal, "", math.inf
-    for left, right in tokenizer.merge_strings():
-        product = left + right
-        if ids[product] >= len(model.pieces):
-            yield f"merges of tokenizer.json make {product!r}, which is no piece of the other"
-        if scores.get(product, lowest) > lowest:
-            yield f"{product!r} scores higher than {before!r}, and tokenizer.json merges it later"
-        if product in scores:
-            before, lowest = product, scores[product]
-
-
-def _rank_differences(tokenizer: Tokenizer, ranks: RankFile) -> Iterator[str]:
-    added = {token.content for token in tokenizer.added}.difference(ranks.ids)
-    learned = {string: token_id for string, token_id in tokenizer.vocab.items() if string not in added}
-    if learned != ranks.ids:
-        for token, token_id in ranks.ids.items():
-            if learned.get(token) != token_id:
-                yield f"the token {token!r} has the id {token_id:,} in the one and {learned.get(token)} in the other"
-        yield f"tokenizer.json has the token {min(learned.keys() - ranks.ids.keys())!r}, which is not in the other"
-    pattern = ranks.pattern or getattr(family_encoding(ranks.sha256), "pattern", None)
-    if pattern and split_pattern(tokenizer) != pattern:
-        yield "tokenizer.json does not split text by the pattern of the other"
-    yield from merge_differences(tokenizer, ranks)

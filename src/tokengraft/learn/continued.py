@@ -38,7 +38,7 @@ from tokengraft.learn.trainer import (
     refusal_by,
 )
 from tokengraft.progress import stage
-from tokengraft.tokenizer.edit import add_tokens, require_room
+from tokengraft.tokenizer.edit import add_tokens, require_room, with_characters
 from tokengraft.tokenizer.kind import CONTINUATION
 from tokengraft.tokenizer.known_tokens import require_ids
 from tokengraft.tokenizer.tokenizer import Tokenizer
@@ -110,7 +110,7 @@ def extend(
     if words:
         counted = [*texts, preserve] if preserve else texts
         listed = listed_words(tokenizer, words, limits, preserve=preserve, counted=counted)
-    spelled = add_tokens(tokenizer, listed.characters, []) if listed.characters else tokenizer
+    spelled = with_characters(tokenizer, listed.characters)
     missing = missing_characters(spelled, counts, character_coverage)
     characters = (*listed.characters, *filter(may_be_added_by(limits, preserve), missing))
     _require_size(n, listed, characters)

@@ -82,6 +82,10 @@ class Extension(EditResult):
 
     _what = "an extension"
     _command = "tokengraft extend --extension FILE"
+    _in_a_file = (
+        *("asked", "min_count", "base_hash", "provenance", "characters", "scores"),
+        *("merges", "included", "list_merges", "refused", "languages"),
+    )
     merges: tuple[LearnedMerge, ...]
     """In order. A new token is the concatenation of the two tokens of its merge. Unigram and WordPiece have no merges:
     here are the two neighbours that became a token, the right one without ``##``."""
@@ -182,9 +186,6 @@ class Extension(EditResult):
         merges = [(merge.left, merge.right) for merge in self.merges]
         return add_tokens(tokenizer, self.tokens, merges, scores=self.scores)
 
-    def _document(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in _IN_A_FILE}
-
     @classmethod
     def _parsed(cls, document: Any, base_hash: str) -> "Extension":
         languages, n_merges = document["languages"], len(document["merges"])
@@ -213,11 +214,6 @@ class Extension(EditResult):
         return extension
 
 
-_IN_A_FILE = (
-    *("asked", "min_count", "base_hash", "provenance", "characters", "scores"),
-    *("merges", "included", "list_merges", "refused", "languages"),
-)
-"""The fields of an extension in the order of its file."""
 _Row = TypeVar("_Row", LearnedMerge, IncludedWord, RefusedPair)
 
 

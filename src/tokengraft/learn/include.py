@@ -18,7 +18,7 @@ from tokengraft.learn.extension import IncludedWord
 from tokengraft.learn.limits import Limits
 from tokengraft.learn.trainer import LearnedMerges, is_visible, learned_merges, may_be_added_by, never_made, refusal_by
 from tokengraft.representation import frozen_strings, require_fields, shown
-from tokengraft.tokenizer.edit import Pair, add_tokens, before_whitespace_merges
+from tokengraft.tokenizer.edit import Pair, add_tokens, before_whitespace_merges, with_characters
 from tokengraft.tokenizer.kind import spell, token_bytes
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
@@ -189,7 +189,7 @@ def listed_words(
     while True:
         wanted = [string for string in several if string not in reasons]
         characters = tuple(sorted({c for string in wanted for c in string if known(c) is None}))
-        base, learned = add_tokens(tokenizer, characters, []) if characters else tokenizer, LearnedMerges()
+        base, learned = with_characters(tokenizer, characters), LearnedMerges()
         if wanted:
             most = sum(map(len, wanted))  # every merge shortens one of them
             learned = learned_merges(base, _counted_once(tokenizer, wanted), most, any_pair, preserve=preserve)

@@ -19,7 +19,8 @@ from tokengraft.errors import CountsError, OptionError, UnsupportedTokenizerErro
 from tokengraft.learn.continued import extend
 from tokengraft.learn.trainer import missing_characters
 from tokengraft.progress import stage
-from tokengraft.tokenizer.edit import add_tokens, free_ids, remove_tokens, unreachable_ranks
+from tokengraft.tokenizer.added import new_entry
+from tokengraft.tokenizer.edit import add_tokens, free_ids, remove_tokens, unreachable_ranks, with_characters
 from tokengraft.tokenizer.kind import SPACE, token_bytes
 from tokengraft.tokenizer.known_tokens import require_ids
 from tokengraft.tokenizer.tokenizer import Tokenizer
@@ -140,7 +141,7 @@ def fresh_tokens(tokenizer: Tokenizer, counts: PretokenCounts | None, n: int, us
     stay = tokenizer.structure.atomic | {token.id for token in tokenizer.added}
     bare = remove_tokens(tokenizer, [token.string for token in tokenizer.tokens if token.id not in stay])
     characters = list(missing_characters(tokenizer, counts, 0.9995))
-    spelled, known = _with_characters(tokenizer, characters), {*tokenizer.ids, *characters}
+    spelled, known = with_characters(tokenizer, characters), {*tokenizer.ids, *characters}
     size = n
     while True:
         size *= 2
@@ -149,10 +150,6 @@ def fresh_tokens(tokenizer: Tokenizer, counts: PretokenCounts | None, n: int, us
         tokens = [*usable(spelled, tokens)] if usable else tokens
         if len(characters) + len(tokens) >= n or len(fresh) < size:
             return Donation(characters, tokens, [(merge.left, merge.right) for merge in fresh.merges])
-
-
-def _with_characters(tokenizer: Tokenizer, characters: Sequence[str]) -> Tokenizer:
-    return add_tokens(tokenizer, characters, []) if characters else tokenizer
 
 
 def _donated(tokenizer: Tokenizer, donor: Tokenizer, usable: Usable | None) -> Donation:
@@ -189,7 +186,7 @@ def _of_two_pieces(tokenizer: Tokenizer, tokens: Sequence[str]) -> Tokenizer:
     the same reason a SentencePiece model can make it from no other pair.
     """
     characters = [token for token in tokens if len(token) == 1]
-    spelled = _with_characters(tokenizer, characters)
+    spelled = with_characters(tokenizer, characters)
     usable, unreachable = set(spelled.piece_model.normal if spelled.piece_model else ()), unreachable_ranks(spelled)
     merges = list[Pair]()
     for token in tokens[len(characters) :]:
@@ -205,7 +202,7 @@ def _of_two_pieces(tokenizer: Tokenizer, tokens: Sequence[str]) -> Tokenizer:
 def _scaffolded(tokenizer: Tokenizer, donation: Donation, n: int) -> Tokenizer:
     """The tokenizer with tokens that are merged from left to right; the last may be left unfinished at n tokens."""
     characters = donation.characters[:n]
-    spelled = _with_characters(tokenizer, characters)
+    spelled = with_characters(tokenizer, characters)
     new, merges = dict.fromkeys(characters), dict[Pair, None]()
     segmented = (base_pieces(spelled, token) or [] for token in donation.tokens)
     for left, right in (("".join(pieces[:at]), pieces[at]) for pieces in segmented for at in range(1, len(pieces))):
@@ -235,11 +232,10 @@ def _as_added(tokenizer: Tokenizer, tokens: Sequence[str]) -> Tokenizer:
     texts = [token_bytes(token, tokenizer.kind).decode(errors="replace") for token in tokens]
     usable = [text for text in dict.fromkeys(texts) if "\ufffd" not in text and text not in tokenizer.ids]
     new = dict(zip(usable, free_ids(tokenizer.ids.values()), strict=False))
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": True, "special": False}
     document = json.loads(tokenizer.rest)
     document["added_tokens"] = [
         *(document.get("added_tokens") or []),
-        *({"id": token_id, "content": text} | flags for text, token_id in new.items()),
+        *(new_entry(token_id, text, special=False, normalized=True) for text, token_id in new.items()),
     ]
     listed = replace(tokenizer, rest=json.dumps(document, ensure_ascii=False))
     return listed.with_tokens({**tokenizer.ids, **new}, tokenizer.merge_strings())

@@ -56,13 +56,8 @@ def preserved_text(
 
     A few words of the target language in a text would forbid most of the merges that this language needs. So pretokens
     with letters of a script are left out, if a target is written in the script and the text is not: the pretokens with
-    its letters have less than `RARE` of all letters of the text.
-
-    Args:
-        texts: The texts to preserve. Each is looked at by itself.
-        targets: What is learned on. None for targets of any script.
-        exactly: Leave out nothing.
-        always: Counts that are preserved as they are.
+    its letters have less than `RARE` of all letters of the text. Each text is looked at by itself. Without ``targets``,
+    they may be of any script. ``exactly`` leaves out nothing, and counts in ``always`` are preserved as they are.
     """
     scripts = None if targets is None else {name for text in targets for name in written_in(letters_of(text)[1])}
     parts = [(text, None, ()) if exactly else _split(text, scripts) for text in texts]

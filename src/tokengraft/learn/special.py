@@ -12,7 +12,7 @@ from unicodedata import category
 
 from tokengraft.errors import OptionError, UnsupportedTokenizerError, option, printable, require, require_type
 from tokengraft.representation import FrozenDict, require_fields, shown
-from tokengraft.tokenizer.added import FLAGS, SETTINGS, AddedToken, GivenTokens
+from tokengraft.tokenizer.added import FLAGS, SETTINGS, AddedToken
 from tokengraft.tokenizer.edit import free_ids
 from tokengraft.tokenizer.kind import token_bytes
 from tokengraft.tokenizer.known_tokens import require_ids, reserved_tokens
@@ -133,7 +133,7 @@ def add_special(
         )
     if not given and not named:
         return tokenizer
-    changed = tokenizer.edited(ids | new, learned=(), given=GivenTokens(added, FrozenDict(named)))
+    changed = tokenizer.edited(ids | new, learned=(), given=added, roles=named)
     _require_found(changed, given.values())
     starts = {content: _start(tokenizer, token, like) for content, token in given.items()}
     return replace(changed, starts=FrozenDict({**tokenizer.starts, **starts}))

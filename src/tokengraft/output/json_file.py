@@ -6,7 +6,7 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -111,13 +111,10 @@ def _parse(raw: bytes, name: str, **rules: Any) -> Any:
 
 def require_plain(document: Any, name: str) -> None:
     """Refuses documents that Python reads but other JSON libraries do not."""
-    for depth, value in _walk(document):
-        if depth > MAX_DEPTH:
-            problem = f"is nested deeper than {MAX_DEPTH} levels"
-        elif isinstance(value, str) and (half := _SURROGATE.search(value)):
-            problem = f"has half of a surrogate pair, {half[0]!a}"
-        else:
-            continue
+    problem = f"is nested deeper than {MAX_DEPTH} levels" if _is_too_deep(document) else ""
+    if not problem and (half := _SURROGATE.search(json.dumps(document, ensure_ascii=False))):
+        problem = f"has half of a surrogate pair, {half[0]!a}"
+    if problem:
         raise UnreadableFileError(f"`{name}` {problem}; no loader reads that", hint="check what wrote the file")
 
 
@@ -140,23 +137,11 @@ def _object_without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _is_too_deep(document: Any) -> bool:
     """Whether a value is nested deeper than `MAX_DEPTH`. Looks at containers alone: there may be thousands of texts."""
-    level = [document]
-    for _ in range(MAX_DEPTH):
+    level: list[Any] = [[document]]
+    for _ in range(MAX_DEPTH + 1):
         inner = (value.values() if isinstance(value, dict) else value for value in level)
         level = [value for values in inner for value in values if isinstance(value, dict | list) and value]
     return bool(level)
-
-
-def _walk(document: Any) -> Iterator[tuple[int, Any]]:
-    """Every value and key of a document with its depth. Does not recurse: the document may be deep."""
-    pending = [(0, document)]
-    while pending:
-        depth, value = pending.pop()
-        yield depth, value
-        if isinstance(value, dict):
-            pending.extend((depth + 1, inner) for inner in (*value.keys(), *value.values()))
-        elif isinstance(value, list):
-            pending.extend((depth + 1, inner) for inner in value)
 
 
 Value = TypeVar("Value")

@@ -127,13 +127,8 @@ def unseen_cost(
     SmolLM2 with 1.7 MB of English kept, and 4,000 and 8,000 tokens removed: 0.44 % and 1.08 % are expected, and other
     English needs 0.44 % and 1.01 % more (`BURST` was chosen by this text); FLORES 0.55 % and 1.40 %.
 
-    Args:
-        tokenizer: The tokenizer.
-        order: All tokens that may be removed, by `leaf-expected`.
-        n: How many are removed.
-        mixed: How often each token occurs in the counts that the order was made from.
-        kept: How often each token occurs in the kept text, which is a part of these counts.
-        factor: What the counts of the kept text are multiplied by in them.
+    The order is by `leaf-expected`, and has all tokens that may be removed. ``mixed`` and ``kept`` are how often each
+    token occurs in the counts that it was made from, and in the kept text, which is in them ``factor`` times.
     """
     gone = {removal.id for removal in order.removals[:n]}
     (expected, uses), parts, total = Expected.of(tokenizer, mixed), parts_of(tokenizer), max(sum(mixed.values()), 1)

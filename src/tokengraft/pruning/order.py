@@ -143,6 +143,7 @@ class PruneOrder(EditResult):
 
     _what = "a prune order"
     _command = "tokengraft prune --order FILE"
+    _in_a_file = ("method", "base_hash", "kept", "provenance", "removals")
     method: str
     removals: tuple[Removal, ...]
     base_hash: str
@@ -211,15 +212,6 @@ class PruneOrder(EditResult):
 
     def _edited(self, tokenizer: Tokenizer) -> Tokenizer:
         return remove_tokens(tokenizer, self.tokens)
-
-    def _document(self) -> dict[str, Any]:
-        return {
-            "method": self.method,
-            "base_hash": self.base_hash,
-            "kept": self.kept,
-            "provenance": self.provenance,
-            "removals": self.removals,
-        }
 
     @classmethod
     def _parsed(cls, document: Any, base_hash: str) -> "PruneOrder":

@@ -32,9 +32,7 @@ _ESCAPED = {"n": "\n", "r": "\r", "t": "\t"}
 def default_tokens(tokenizer: Tokenizer, texts: Mapping[int, str]) -> dict[str, set[int]]:
     """The tokens that are kept by default, by reason. They are decided by their text, not by their string.
 
-    Args:
-        tokenizer: The tokenizer.
-        texts: The text of every token by id. Invalid UTF-8 is U+FFFD.
+    ``texts`` has the text of every token by id. Invalid UTF-8 is U+FFFD.
     """
     words = _code_words()
     # What the chat templates can write by themselves, at the beginning of a text and after a line break.
@@ -153,15 +151,8 @@ def removable_tokens(tokenizer: Tokenizer, protection: Protection, counts: Preto
     """The tokens of a tokenizer that may be removed.
 
     Added tokens, the unknown token and atomic tokens (bytes, `<0xNN>`, single characters) are always kept. A model
-    without merges may lose characters that the text lacks, of scripts that it is not written in.
-
-    Args:
-        tokenizer: The tokenizer.
-        protection: What else is kept, and which exceptions there are.
-        counts: The counts of a text. Reserved tokens that occur in it are kept.
-
-    Raises:
-        OptionError: A protected token does not exist, or characters could not be encoded any more.
+    without merges may lose characters that the text lacks, of scripts that it is not written in. Reserved tokens that
+    occur in the text are kept.
     """
     added_ids = {token.id for token in tokenizer.added}
     reserved = reserved_tokens(tokenizer, counts.added if counts else {}) if protection.reuse_reserved else set()

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from tokengraft import _core
 from tokengraft.errors import InvalidTokenizerError
 from tokengraft.output.json_file import parse_settings
-from tokengraft.representation import FrozenDict, shown
+from tokengraft.representation import shown
 
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 SETTINGS, SPECIAL_MAP, ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
@@ -194,14 +194,6 @@ class AddedToken(NamedTuple):
     listed_id: int
     """The id the file lists. Loaders ignore it unless the token is in the vocabulary too. The real id where none is
     listed."""
-
-
-class GivenTokens(NamedTuple):
-    """Added tokens that a tokenizer does not have yet, and settings that name a token."""
-
-    tokens: tuple[AddedToken, ...]
-    roles: Mapping[str, str] = FrozenDict()
-    """Such as `eos_token`, each with the text of its token."""
 
 
 def added_tokens(

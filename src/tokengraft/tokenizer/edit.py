@@ -16,8 +16,10 @@ from typing import Any, ClassVar, SupportsIndex, TypeVar, overload
 from tokengraft import _core
 from tokengraft.errors import InvalidTokenizerError, OptionError, UnsupportedTokenizerError, require_type
 from tokengraft.output.json_file import read_result, write_result_file
+from tokengraft.tokenizer.change import Change
 from tokengraft.tokenizer.kind import CHARACTER_OF, SPACE
-from tokengraft.tokenizer.rewrite import Change, rewritten_ranks, stale_files
+from tokengraft.tokenizer.rank_edit import rewritten_ranks
+from tokengraft.tokenizer.rewrite import stale_files
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 Pair = tuple[str, str]
@@ -54,6 +56,11 @@ def add_tokens(
     before = [(place, pair) for (place, _), pair in reachable if place <= end]
     after = [(place, pair) for (place, _), pair in reachable if place > end]
     return tokenizer.edited(ids, [*before, *learned, *after], learned=tokens)
+
+
+def with_characters(tokenizer: Tokenizer, characters: Sequence[str]) -> Tokenizer:
+    """The tokenizer with new characters, if there are any."""
+    return add_tokens(tokenizer, characters, []) if characters else tokenizer
 
 
 def _add_listed(tokenizer: Tokenizer, tokens: Sequence[str], scores: Mapping[str, float]) -> Tokenizer:
@@ -105,7 +112,7 @@ def require_room(tokenizer: Tokenizer, n: int, *, removed: int = 0) -> None:
     if tokenizer.main == tokenizer.rank_file:
         token = CHARACTER_OF[255] * (1 + max(map(len, tokenizer.vocab)))
         ids = dict(tokenizer.ids) | _new_ids([token], tokenizer.ids, tokenizer.freed)
-        rewritten_ranks(tokenizer.files, tokenizer.main, Change.of(tokenizer.ids, ids, tokenizer.added))
+        rewritten_ranks(tokenizer.files, tokenizer.main, Change(tokenizer.ids, ids, tokenizer.added))
 
 
 def left_out(base: Tokenizer, changed: Tokenizer) -> dict[str, str]:
@@ -116,7 +123,7 @@ def left_out(base: Tokenizer, changed: Tokenizer) -> dict[str, str]:
     reasons = dict.fromkeys(names, "it lists the old tokens and cannot be rewritten")
     if base.rank_file in reasons:
         try:
-            rewritten_ranks(base.files, base.rank_file, Change.of(base.ids, changed.ids, changed.added))
+            rewritten_ranks(base.files, base.rank_file, Change(base.ids, changed.ids, changed.added))
         except UnsupportedTokenizerError as error:
             reasons[base.rank_file] = error.message.partition(": ")[2]
     return reasons
@@ -225,6 +232,8 @@ class EditResult(ABC):
     """The result in messages, with its article."""
     _command: ClassVar[str]
     """The command that writes a file of it."""
+    _in_a_file: ClassVar[tuple[str, ...]]
+    """The fields in the order of its file."""
 
     @property
     @abstractmethod
@@ -272,7 +281,7 @@ class EditResult(ABC):
         Raises:
             OutputError: The file exists or cannot be written.
         """
-        return write_result_file(self._document(), out, force=force)
+        return write_result_file({name: getattr(self, name) for name in self._in_a_file}, out, force=force)
 
     @classmethod
     def load(cls: type[Result], path: str | os.PathLike[str]) -> Result:
@@ -300,10 +309,6 @@ class EditResult(ABC):
     @abstractmethod
     def _edited(self, tokenizer: Tokenizer) -> Tokenizer:
         """The tokenizer with the change; it is the one that the result was made for."""
-
-    @abstractmethod
-    def _document(self) -> dict[str, Any]:
-        """The result as JSON-ready data."""
 
     @classmethod
     @abstractmethod

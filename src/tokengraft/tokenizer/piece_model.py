@@ -6,7 +6,7 @@ all other fields, of kept pieces, and of the settings of trainer and normalizer 
 
 import math
 import struct
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from tokengraft.errors import UnreadableFileError, UnsupportedTokenizerError
 from tokengraft.representation import shown
+from tokengraft.tokenizer.change import Change
 from tokengraft.tokenizer.kind import SPACE
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
@@ -154,23 +155,21 @@ class PieceModel:
             i for i, piece in enumerate(self.pieces) if piece.type == UNUSED and piece[:3] == placeholder(i)[:3]
         )
 
-    def rescored(
-        self,
-        scores: Mapping[str, float],
-        replaced: Mapping[str, str],
-        gone: Container[str],
-        ids: Mapping[str, int],
-        specials: Mapping[int, tuple[str, bool]],
-    ) -> "PieceModel":
+    def changed(self, change: Change, *, alone: bool = False) -> "PieceModel":
+        """The model after a change. ``alone``: no other file says which added tokens are special."""
+        return self._relisted(change) if self.is_unigram else self._renumbered(change, alone=alone)
+
+    def _relisted(self, change: Change) -> "PieceModel":
         """A Unigram model with other pieces, in the order that it has.
 
         Its ids may be others than those of `tokenizer.json`: by an offset (XLM-R), or all of them (M2M-100). New pieces
         have the places of those that they replace, or follow at their ids less the offset. Ids between the last piece
         and the new ones get a piece too: that of an added token, or a placeholder.
         """
-        named = ((replaced.get(piece.string, piece.string), piece) for piece in self.pieces)
+        scores, ids = change.scores, change.ids
+        named = ((change.replaced.get(piece.string, piece.string), piece) for piece in self.pieces)
         pieces = [_piece(name, scores[name], NORMAL) if name in scores else piece for name, piece in named]
-        pieces = [piece for piece in pieces if piece.string not in gone]
+        pieces = [piece for piece in pieces if piece.string not in change.gone]
         known = {piece.string for piece in pieces}
         more = {ids[token]: _piece(token, score, NORMAL) for token, score in scores.items() if token not in known}
         if more:
@@ -183,31 +182,23 @@ class PieceModel:
                     hint="pass the path of the tokenizer.json alone",
                 )
             (offset,) = offsets
-            between = {i: piece for i, piece in _added_pieces(specials).items() if piece.string not in known}
+            between = {i: piece for i, piece in _added_pieces(change.specials).items() if piece.string not in known}
             for place in range(len(pieces), max(more) - offset + 1):
                 pieces.append(more.get(place + offset) or between.get(place + offset) or placeholder(place))
         return replace(self, pieces=tuple(pieces))
 
-    def rewritten(
-        self,
-        new: Mapping[str, int],
-        moved: Mapping[int, int],
-        specials: Mapping[int, tuple[str, bool]],
-        given: Mapping[int, tuple[str, bool]] | None = None,
-    ) -> "PieceModel":
-        """The model with other pieces. The id of a removed piece gets a placeholder, unless it is after all others.
+    def _renumbered(self, change: Change, *, alone: bool) -> "PieceModel":
+        """A BPE model with other pieces. The id of a removed piece gets a placeholder, unless it is after all others.
 
-        Args:
-            new: New normal pieces with their ids, best first; they score below all others but runs of white space.
-            moved: The new ids of kept pieces, by old id.
-            specials: All added tokens by id, in the file or not: the text, and whether it is special.
-            given: Added tokens that are new, which the file gets too.
+        New pieces score below all others but runs of white space. SentencePiece finds user-defined pieces in text, as
+        other loaders find added tokens. So new added tokens are these, except for special ones of a model ``alone``.
         """
-        kept = {moved[old]: piece for old, piece in enumerate(self.pieces) if old in moved}
-        scores = self._scores_below(len(new))
-        kept |= {token_id: _piece(token, next(scores), NORMAL) for token, token_id in new.items()}
-        kept |= _added_pieces(given or {})
-        missing, size = _added_pieces(specials), max(kept, default=-1) + 1
+        kept = {change.moved[old]: piece for old, piece in enumerate(self.pieces) if old in change.moved}
+        scores = self._scores_below(len(change.new))
+        kept |= {token_id: _piece(token, next(scores), NORMAL) for token, token_id in change.new.items()}
+        given = {change.ids[text]: (text, flags["special"] and alone) for text, flags in change.given.items()}
+        kept |= _added_pieces(given)
+        missing, size = _added_pieces(change.specials), max(kept, default=-1) + 1
         return replace(self, pieces=tuple(kept.get(i) or missing.get(i) or placeholder(i) for i in range(size)))
 
     @cached_property
@@ -262,10 +253,7 @@ class PieceModel:
 def new_model(pieces: Sequence[tuple[str, float, int]], *, byte_fallback: bool, add_dummy_prefix: bool) -> PieceModel:
     """A model without normalization, with the rules of Llama's trainer.
 
-    Args:
-        pieces: String, score and type of each piece, by id. None of the strings is the placeholder of an id.
-        byte_fallback: Whether unknown characters become ``<0xNN>`` pieces.
-        add_dummy_prefix: Whether text gets a ``▁`` in front.
+    A piece is given by its string, score and type, by id. None of the strings is the placeholder of an id.
     """
     rules = asdict(PieceRules())
     trainer = _number_field(_MODEL_TYPE, _BPE)

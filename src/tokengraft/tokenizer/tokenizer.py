@@ -20,11 +20,12 @@ from tokengraft.errors import InvalidTokenizerError, OptionError, UnsupportedTok
 from tokengraft.output.atomic import write_files
 from tokengraft.output.partial import temporary_folder
 from tokengraft.representation import FrozenDict, notebook_html
-from tokengraft.tokenizer.added import AddedToken, GivenTokens
+from tokengraft.tokenizer.added import AddedToken
+from tokengraft.tokenizer.change import Change
 from tokengraft.tokenizer.content import MergeStructure, Token, TokenizerContent
 from tokengraft.tokenizer.kind import pipeline_alone, token_bytes
 from tokengraft.tokenizer.piece_model import PieceRules, all_splits
-from tokengraft.tokenizer.rewrite import Change, rewrite_document, rewrite_files
+from tokengraft.tokenizer.rewrite import rewrite_document, rewrite_files
 
 _INSTEAD = "pass `tokenizer_object=tokenizer.to_tokenizers()` to `transformers.PreTrainedTokenizerFast`"
 
@@ -173,7 +174,7 @@ class Tokenizer(TokenizerContent):
             raise InvalidTokenizerError(
                 f"a merge names {error.args[0]!r}, which is no token", hint="give every token of a merge an id"
             ) from error
-        return self._changed(Change.of(self.ids, ids, self.added), _core.Vocabulary(vocab, pairs))
+        return self._changed(Change(self.ids, ids, self.added), _core.Vocabulary(vocab, pairs))
 
     def edited(
         self,
@@ -181,8 +182,9 @@ class Tokenizer(TokenizerContent):
         inserted: Sequence[tuple[int, tuple[str, str]]] = (),
         *,
         learned: Sequence[str] | None = None,
-        scores: Mapping[str, float] | None = None,
-        given: GivenTokens | None = None,
+        scores: Mapping[str, float] = FrozenDict(),
+        given: Sequence[AddedToken] = (),
+        roles: Mapping[str, str] = FrozenDict(),
     ) -> "Tokenizer":
         """As `with_tokens`, with the merges of this tokenizer whose parts and product are kept, and new ones.
 
@@ -191,13 +193,12 @@ class Tokenizer(TokenizerContent):
             inserted: New merges, each with the rank of the merge that it is placed before, in ascending order.
             learned: The tokens that are new, in the order they were learned; by default in that of their ids.
             scores: Unigram: the scores of the new tokens.
-            given: Added tokens that are new, and settings such as `eos_token` that name another token.
+            given: Added tokens that are new.
+            roles: Settings such as `eos_token` that name another token.
         """
         placed = [(place, left, right) for place, (left, right) in inserted]
-        new = given.tokens if given else ()
-        listed = self._in_vocabulary(ids, new)
-        change = Change.of(self.ids, ids, [*self.added, *new], learned, scores)
-        change = replace(change, roles=given.roles if given else {})
+        listed = self._in_vocabulary(ids, given)
+        change = Change(self.ids, ids, (*self.added, *given), learned, scores, roles)
         changed = self._changed(change, self.core_vocabulary.edited(listed, placed))
         # The core would make a second copy of every string.
         changed.__dict__["vocab"] = FrozenDict(sorted(listed.items(), key=operator.itemgetter(1)))
@@ -222,7 +223,7 @@ class Tokenizer(TokenizerContent):
         if self.main == self.rank_file:
             vocabulary = _core.Vocabulary.by_products(dict(ids), [*change.specials])
         elif self.main == self.piece_file and self.piece_model and self.algorithm == "BPE":
-            pieces = self.piece_model.rewritten(change.new, change.moved, change.specials)
+            pieces = self.piece_model.changed(change)
             merges = [(ids[left], ids[right]) for left, right in all_splits(pieces.normal, ids)]
             vocabulary = _core.Vocabulary(vocabulary.vocab(), merges)
         freed, all_scores = {**self.freed, **change.gone}, {**self.scores, **change.scores}

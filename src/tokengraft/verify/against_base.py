@@ -4,7 +4,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from tokengraft.counts.pretoken_counts import PretokenCounts
-from tokengraft.formats.convert import most_in_order
+from tokengraft.formats.agreement import most_in_order
 from tokengraft.tokenizer.added import FLAGS
 from tokengraft.tokenizer.kind import SPACE
 from tokengraft.tokenizer.known_tokens import RESERVED

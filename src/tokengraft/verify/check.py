@@ -23,7 +23,7 @@ from tokengraft.errors import (
     require_type,
 )
 from tokengraft.formats import sources
-from tokengraft.formats.sources import require_agreement, require_rank_agreement
+from tokengraft.formats.agreement import require_agreement
 from tokengraft.output.json_file import parse_settings, read_settings
 from tokengraft.output.partial import temporary_folder
 from tokengraft.progress import stage
@@ -160,7 +160,6 @@ def _contradictions(tokenizer: Tokenizer) -> Iterator[str]:
     if tokenizer.main == "tokenizer.json":
         try:
             require_agreement(tokenizer, "the folder")
-            require_rank_agreement(tokenizer, "the folder")
         except TokengraftError as error:
             yield error.message
     for entry in tokenizer.document.get("added_tokens") or ():

@@ -16,9 +16,10 @@ from tokengraft.formats.sources import is_template
 from tokengraft.formats.vocabulary_files import split_pattern
 from tokengraft.output.json_file import parse_settings, read_settings
 from tokengraft.tokenizer.added import FLAGS, OWN, SETTINGS, SPECIAL_MAP, loader_settings
+from tokengraft.tokenizer.change import Change
 from tokengraft.tokenizer.piece_model import NORMAL
 from tokengraft.tokenizer.rank_file import PATTERNS
-from tokengraft.tokenizer.rewrite import TOKENIZER_JSON, Change, renumbered, rewrite_files
+from tokengraft.tokenizer.rewrite import TOKENIZER_JSON, renumbered, rewrite_files
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.verify.finding import Finding, finding
 from tokengraft.verify.loaders import added_texts, sample_texts
@@ -372,7 +373,7 @@ def _other_files(tokenizer: Tokenizer, base: Tokenizer, expected: Mapping[str, b
 def _replayed(tokenizer: Tokenizer, base: Tokenizer) -> dict[str, bytes]:
     """The files of the base as an edit writes them for the tokens of the tokenizer."""
     added = [*base.added, *(token for token in tokenizer.added if token.content not in base.ids)]
-    change = Change.of(base.ids, tokenizer.ids, added)
+    change = Change(base.ids, tokenizer.ids, added)
     files, replayed = {name: raw for name, raw in base.files.items() if name != base.piece_file}, dict[str, bytes]()
     with suppress(UnreadableFileError):  # of the base; another check says so
         replayed = dict(rewrite_files(files, change, tokenizer.merge_strings))

@@ -13,8 +13,9 @@ from typing import Literal, NamedTuple
 from tokengraft import _core
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import InvalidTokenizerError
+from tokengraft.formats.agreement import require_agreement, require_same_tokens
 from tokengraft.formats.huggingface import write_tokenizer_json
-from tokengraft.formats.sources import require_agreement, require_rank_agreement, save
+from tokengraft.formats.sources import save
 from tokengraft.formats.vocabulary_files import read_piece_model, split_pattern
 from tokengraft.output.partial import temporary_folder
 from tokengraft.tokenizer.added import FLAGS
@@ -330,7 +331,7 @@ def _rank_problems(folder: Path, tokenizer: Tokenizer, samples: list[str]) -> It
     """Differences from the ids of tiktoken or mistral-common. Text of special tokens is compared by tiktoken alone."""
     name, library = tokenizer.rank_file or "", rank_library(tokenizer)
     path, contents = folder / name, [token.content for token in tokenizer.added]
-    require_rank_agreement(tokenizer, str(folder), RankFile.read(path.read_bytes(), name))
+    require_same_tokens(tokenizer, RankFile.read(path.read_bytes(), name), str(folder))
     if library is None:
         return
     texts = [*_without(samples, contents), *(contents if library == "tiktoken" else ())]
