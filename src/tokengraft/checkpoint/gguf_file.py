@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from tokengraft.checkpoint.tensors import TensorFile, TensorInfo
+from tokengraft.checkpoint.tensors import Tensor, TensorFile
 from tokengraft.errors import CheckpointError, OptionError, SourceNotFoundError
 
 MAGIC = b"GGUF"
@@ -58,7 +58,7 @@ class GgufFile:
     version: int
     keys: Mapping[str, GgufKey]
     """In the order of the file."""
-    tensors: Mapping[str, TensorInfo]
+    tensors: Mapping[str, Tensor]
     """In the order of the file. The first axis of a shape is that of the rows, the last of ggml's dimensions."""
     type_numbers: Mapping[str, int]
     """The number of the type of each tensor."""
@@ -103,7 +103,7 @@ class GgufFile:
         raw = self._head(self.tensors)
         return raw.ljust(_aligned(len(raw), self.alignment), b"\0")
 
-    def _head(self, tensors: Mapping[str, TensorInfo]) -> bytes:
+    def _head(self, tensors: Mapping[str, Tensor]) -> bytes:
         parts = [MAGIC, struct.pack("<IQQ", self.version, len(tensors), len(self.keys))]
         for key in self.keys.values():
             parts += [_string(key.name.encode()), struct.pack("<I", key.type), key.raw]
@@ -240,7 +240,7 @@ def _parse(path: Path, cursor: _Cursor) -> GgufFile:
         if name in keys:
             raise ValueError(f"it has the key `{name}` twice")
         keys[name] = GgufKey(name, key_type, *_read_value(cursor, key_type, 0))
-    tensors: dict[str, tuple[int, TensorInfo]] = {}
+    tensors: dict[str, tuple[int, Tensor]] = {}
     for _ in range(n_tensors):
         number, tensor = _read_tensor(cursor)
         if tensor.name in tensors:
@@ -253,7 +253,7 @@ def _parse(path: Path, cursor: _Cursor) -> GgufFile:
     for name, (_, tensor) in tensors.items():
         if tensor.start % alignment or data + tensor.start + tensor.size > cursor.size:
             raise ValueError(f"the tensor `{name}` at {tensor.start:,} is not aligned or not inside the file")
-        placed[name] = replace(tensor, start=data + tensor.start)
+        placed[name] = replace(tensor, start=data + tensor.start, path=path)
     for before, after in pairwise(sorted(placed.values(), key=lambda tensor: (tensor.start, tensor.size))):
         if before.start + before.size > after.start:
             raise ValueError(f"the tensors `{before.name}` and `{after.name}` overlap")
@@ -285,7 +285,7 @@ def _read_value(cursor: _Cursor, value_type: int, depth: int) -> tuple[Any, byte
     return tuple(value for value, _, _ in items), head + b"".join(raw for _, raw, _ in items), item_type
 
 
-def _read_tensor(cursor: _Cursor) -> tuple[int, TensorInfo]:
+def _read_tensor(cursor: _Cursor) -> tuple[int, Tensor]:
     """The number of the type of a tensor, and the tensor with its offset as its start."""
     name = cursor.string().decode()
     n_dimensions = cursor.number("I")
@@ -299,4 +299,4 @@ def _read_tensor(cursor: _Cursor) -> tuple[int, TensorInfo]:
     if dimensions[0] % block:
         raise ValueError(f"the tensor `{name}` has rows of {dimensions[0]:,}, no multiple of the {block} of {dtype}")
     size = prod(dimensions) // block * block_bytes
-    return number, TensorInfo(name, dtype, tuple(reversed(dimensions)), offset, size)
+    return number, Tensor(name, dtype, tuple(reversed(dimensions)), offset, size)

@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from threading import Event
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -42,10 +41,10 @@ from tokengraft.checkpoint.gguf_vocabulary import (
 )
 from tokengraft.checkpoint.ids import SUPPRESSED, Renumbering, suppressing
 from tokengraft.checkpoint.layout import VocabTensor, Vocabulary, require_no_other_tables
-from tokengraft.checkpoint.result import ByteComparison, Transplant, comparisons, describe, write_table
+from tokengraft.checkpoint.result import ByteComparison, Transplant, comparisons, describe
 from tokengraft.checkpoint.rows import require_untied, unused_rows
 from tokengraft.checkpoint.table import NewTables, TransplantOptions, renumbering_of
-from tokengraft.checkpoint.tensors import ITEM_BYTES, Q8_0, copy_bytes
+from tokengraft.checkpoint.tensors import ITEM_BYTES, Q8_0, Part, write_parts
 from tokengraft.errors import CheckpointError
 from tokengraft.formats.huggingface import write_tokenizer_json
 from tokengraft.formats.sources import load
@@ -113,7 +112,7 @@ class GgufJob:
         changes = plan(inside, new)
         renumbering = renumbering_of(changes, vocabulary.rows, options.pad_multiple)
         change = VocabularyChange(tokens, inside, new, renumbering)
-        fixed = [tensor.info for tensor in vocabulary.tensors if tensor.info.dtype not in WRITABLE]
+        fixed = [tensor for tensor in vocabulary.tensors if tensor.dtype not in WRITABLE]
         unused = unused_rows(renumbering, options.hole_rows, change.id_fields)
         if options.hole_rows is None and fixed:
             warnings += (_KEPT_HOLES.format(len(unused.rows)),) if unused.rows else ()
@@ -137,7 +136,7 @@ class GgufJob:
     def write(self, out: Path, *, force: bool) -> Transplant:
         """Writes the file, and compares it with the source."""
         tables = self.tables
-        names = (tensor.info.name for tensor in tables.vocabulary.tensors)
+        names = (tensor.name for tensor in tables.vocabulary.tensors)
         target = self.file.with_changes(self.keys, dict.fromkeys(names, tables.rows))
         with new_file(out, force=force) as partial:
             _write(self.file, target, tables, partial)
@@ -147,7 +146,7 @@ class GgufJob:
 
 def find_tables(file: GgufFile, rows: int) -> Vocabulary:
     """The tensors with a vocabulary axis, if they all have a row for each token."""
-    held, tensors = file.as_tensor_file(), file.tensors
+    tensors = file.tensors
     roles: dict[str, Role] = {name: role for name in tensors for pattern, role in _TABLES if pattern.fullmatch(name)}
     if INPUT not in roles:
         raise CheckpointError(
@@ -161,26 +160,25 @@ def find_tables(file: GgufFile, rows: int) -> Vocabulary:
     others = ((name, tensor.shape) for name, tensor in tensors.items() if name not in roles)
     numbers = {key.name.rsplit(".", 1)[-1]: key.value for key in file.keys.values() if type(key.value) is int}
     require_no_other_tables(others, rows, numbers)
-    tables = tuple(VocabTensor(tensors[name], held, role) for name, role in roles.items())
+    tables = tuple(VocabTensor.of(tensors[name], role) for name, role in roles.items())
     return Vocabulary(tables, rows, OUTPUT not in roles, "the names of GGUF")
 
 
 def _write(source: GgufFile, target: GgufFile, tables: NewTables, out: Path) -> None:
     """Writes the file ``target``: its keys, and its tensors where they are."""
-    changed = {tensor.info.name: tensor for tensor in tables.vocabulary.tensors}
+    write_parts(out, _parts(source, target, tables))
+
+
+def _parts(source: GgufFile, target: GgufFile, tables: NewTables) -> Iterator[Part]:
+    changed = {tensor.name: tensor for tensor in tables.vocabulary.tensors}
     total, progress = sum(tensor.size for tensor in source.tensors.values()), tables.options.progress
-    # numpy warns of numbers that are not finite; the comparison refuses new rows with such numbers
-    with np.errstate(all="ignore"), source.path.open("rb", buffering=0) as old, out.open("wb") as new:
-        new.write(target.head())
-        for name, tensor in target.as_tensor_file().tensors.items():
-            before = source.tensors[name]
-            if name in changed:
-                write_table(tables, changed[name], old, new, Event())
-            else:
-                copy_bytes(old, before.start, before.size, new, Event())
-            new.write(b"\0" * (-(tensor.start + tensor.size) % source.alignment))
-            if progress:
-                progress(source.path.name, before.size, total)
+    yield target.head()
+    for name, tensor in target.as_tensor_file().tensors.items():
+        before = source.tensors[name]
+        yield from tables.parts(changed[name]) if name in changed else [before.extent]
+        yield b"\0" * (-(tensor.start + tensor.size) % source.alignment)
+        if progress:
+            progress(source.path.name, before.size, total)
 
 
 def _compared(source: GgufFile, target: GgufFile, tables: NewTables, out: Path) -> ByteComparison:

@@ -152,7 +152,7 @@ class ModelFolder:
     @property
     def rows(self) -> int | None:
         """Rows of the input embedding; without weights, what `config.json` says."""
-        inputs = (table.info.rows for table in self.tables if table.role == "input" and table.info.shape)
+        inputs = (table.rows for table in self.tables if table.role == "input" and table.shape)
         return next(inputs, self.vocab_size)
 
     @property
@@ -236,12 +236,12 @@ def table_rows(folder: ModelFolder) -> Finding:
     if not folder.tables or rows is None:
         return not_checked(name, folder.unread)
     # Gemma 3n has a size of its own for the table of every layer.
-    fields = [PER_LAYER_SIZE if PER_LAYER in table.info.name else "vocab_size" for table in folder.tables]
-    sized = zip((table.info for table in folder.tables), map(folder.size, fields), strict=True)
+    fields = [PER_LAYER_SIZE if PER_LAYER in table.name else "vocab_size" for table in folder.tables]
+    sized = zip(folder.tables, map(folder.size, fields), strict=True)
     wrong = [f"`{table.name}` has {table.rows:,} rows" for table, wanted in sized if table.rows != wanted]
     if not wrong:
         return Finding(name, "pass", f"{rows:,}, as `vocab_size` says")
-    alike = all(table.info.rows == rows for table in folder.tables)
+    alike = all(table.rows == rows for table in folder.tables)
     set_size = f'set "vocab_size": {rows} in config.json'
     if size is None and alike:
         detail = f"config.json has no `vocab_size`, so the default of its class must be {rows:,}"
