@@ -46,7 +46,7 @@ from tokengraft.checkpoint.result import (
     request_of,
     write_report,
 )
-from tokengraft.checkpoint.rows import BLOCK, init_name, require_untied, unused_rows
+from tokengraft.checkpoint.rows import BLOCK, init_name, unused_rows
 from tokengraft.checkpoint.table import NewTables, TransplantOptions, plan_of_rows
 from tokengraft.checkpoint.tensors import (
     ITEM_BYTES,
@@ -110,7 +110,6 @@ class AdapterJob:
         renumbering = Renumbering(changes, (rows, vocabulary.rows))
         unused = replace(unused_rows(renumbering, options.hole_rows, fields), suppressed=frozenset())
         changed = tuple(part.by_token for part in parts.values() if part.rows is not None and part.suffix != FROZEN)
-        require_untied(options.output_init, tied=vocabulary.tied)
         warnings: tuple[str, ...] = ()
         if changed and any(isinstance(source, tuple) for source in changes.sources):
             options, warnings = _with_inits(options, checkpoint.folder, tied=vocabulary.tied)

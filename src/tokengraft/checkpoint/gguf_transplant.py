@@ -42,7 +42,7 @@ from tokengraft.checkpoint.gguf_vocabulary import (
 from tokengraft.checkpoint.ids import SUPPRESSED, Renumbering, suppressing
 from tokengraft.checkpoint.layout import VocabTensor, Vocabulary, require_no_other_tables
 from tokengraft.checkpoint.result import ByteComparison, Transplant, comparisons, describe
-from tokengraft.checkpoint.rows import require_untied, unused_rows
+from tokengraft.checkpoint.rows import unused_rows
 from tokengraft.checkpoint.table import NewTables, TransplantOptions, renumbering_of
 from tokengraft.checkpoint.tensors import ITEM_BYTES, Q8_0, Part, write_parts
 from tokengraft.errors import CheckpointError
@@ -101,7 +101,6 @@ class GgufJob:
             )
         tokens = GgufVocabulary.of(file)
         vocabulary = find_tables(file, len(tokens.tokens))
-        require_untied(options.output_init, tied=vocabulary.tied)
         inside = base_tokenizer(tokens, new)
         if base is not None:
             require_base(tokens, inside, new, base)
@@ -146,7 +145,7 @@ class GgufJob:
 
 def find_tables(file: GgufFile, rows: int) -> Vocabulary:
     """The tensors with a vocabulary axis, if they all have a row for each token."""
-    tensors = file.tensors
+    tensors = {name: file.tensors[name] for name in file.type_numbers}
     roles: dict[str, Role] = {name: role for name in tensors for pattern, role in _TABLES if pattern.fullmatch(name)}
     if INPUT not in roles:
         raise CheckpointError(
@@ -173,7 +172,7 @@ def _parts(source: GgufFile, target: GgufFile, tables: NewTables) -> Iterator[Pa
     changed = {tensor.name: tensor for tensor in tables.vocabulary.tensors}
     total, progress = sum(tensor.size for tensor in source.tensors.values()), tables.options.progress
     yield target.head()
-    for name, tensor in target.as_tensor_file().tensors.items():
+    for name, tensor in target.tensors.items():
         before = source.tensors[name]
         yield from tables.parts(changed[name]) if name in changed else [before.extent]
         yield b"\0" * (-(tensor.start + tensor.size) % source.alignment)
@@ -191,7 +190,7 @@ def _compared(source: GgufFile, target: GgufFile, tables: NewTables, out: Path) 
             "after writing, the keys or the places of tensors are not as intended",
             hint="check the disk and try again; please report this",
         )
-    parts = comparisons(source.as_tensor_file(), written.as_tensor_file(), tables.copies_by_table)
+    parts = comparisons(source, written, tables.copies_by_table)
     with ThreadPoolExecutor(2, thread_name_prefix="compare") as pool:
         return ByteComparison.total(pool.map(lambda part: part(), parts))
 

@@ -28,7 +28,7 @@ from tokengraft.checkpoint.ids import (
     suppressing,
 )
 from tokengraft.checkpoint.layout import VocabTensor, Vocabulary, find_vocabulary, require_fixed_ids
-from tokengraft.checkpoint.rows import Init, require_untied, unused_rows
+from tokengraft.checkpoint.rows import Init, unused_rows
 from tokengraft.checkpoint.table import NewTables, TransplantOptions, initializer_range, renumbering_of, require_absent
 from tokengraft.checkpoint.tensors import Raw, Tensor, TensorFile
 from tokengraft.errors import CheckpointError, OptionError, option, require_type, wrong_type
@@ -184,7 +184,6 @@ def transplant_model(
         )
     renumbering = renumbering_of(plan, before, chosen.pad_multiple)
     require_fixed_ids(vocabulary.shorter, checkpoint.config, renumbering)
-    require_untied(chosen.output_init, tied=vocabulary.tied)
     # Everything that may fail is done before the first change.
     generation = _distinct(model, "generation_config")
     sized = ((config, getattr(config, "vocab_size", None)) for config in _distinct(model, "config"))

@@ -48,7 +48,7 @@ from tokengraft.checkpoint.result import (
     write_report,
     write_weights,
 )
-from tokengraft.checkpoint.rows import init_name, require_untied, unused_rows
+from tokengraft.checkpoint.rows import init_name, unused_rows
 from tokengraft.checkpoint.table import (
     NewTables,
     TransplantOptions,
@@ -92,7 +92,6 @@ class ModelJob:
         require_transformer_here(folder)
         source = open_checkpoint(folder)
         vocabulary = find_vocabulary(source)
-        require_untied(options.output_init, tied=vocabulary.tied)
         if (folder / _MARIAN).exists():
             raise CheckpointError(
                 f"`{folder}` has a tokenizer of Marian (`{_MARIAN}`): a text is split by one model for its source "

@@ -205,6 +205,15 @@ class NewTables:
     of_changes: bool = False
     """Whether the tables are those of an adapter."""
 
+    def __post_init__(self) -> None:
+        init = self.options.output_init
+        if self.vocabulary.tied and init is not None:
+            raise OptionError(
+                f"an initialiser for the output ({init_name(init)}) was given, but the model's output is tied to its "
+                "input",
+                hint=f"leave out {option('output_init')}",
+            )
+
     @property
     def plan(self) -> VocabPlan:
         """From the old to the new tokens."""
