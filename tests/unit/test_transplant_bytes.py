@@ -29,13 +29,13 @@ def nothing(*_, **__):
 
 def a_few(function):
     """Copies at most 1,000 bytes at a time, as a system call may."""
-    return lambda source, start, size, target: function(source, start, min(size, 1000), target)
+    return lambda source, target, start, size: function(source, target, start, min(size, 1000))
 
 
 WAYS = {
-    "in the kernel": [tensors._in_kernel],
-    "a few at a time": [a_few(tensors._in_kernel)],
-    "between file systems": [unsupported, tensors._between_file_systems],
+    "in the kernel": [tensors._WAYS["copy_file_range"]],
+    "a few at a time": [a_few(tensors._WAYS["copy_file_range"])],
+    "between file systems": [unsupported, tensors._WAYS["sendfile"]],
     "through memory": [unsupported, unsupported],
     "a call that copies nothing": [nothing, nothing],
     "no such call": [],

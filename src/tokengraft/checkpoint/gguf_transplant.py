@@ -16,7 +16,6 @@ import numpy as np
 
 from tokengraft.checkpoint.folder import Role
 from tokengraft.checkpoint.gguf_file import (
-    ARRAY,
     INT32,
     GgufFile,
     GgufKey,
@@ -138,7 +137,7 @@ class GgufJob:
         names = (tensor.name for tensor in tables.vocabulary.tensors)
         target = self.file.with_changes(self.keys, dict.fromkeys(names, tables.rows))
         with new_file(out, force=force) as partial:
-            _write(self.file, target, tables, partial)
+            write_parts(partial, _parts(self.file, target, tables))
             compared = _compared(self.file, target, tables, partial)
         return replace(self.describe(), compared=compared)
 
@@ -163,12 +162,8 @@ def find_tables(file: GgufFile, rows: int) -> Vocabulary:
     return Vocabulary(tables, rows, OUTPUT not in roles, "the names of GGUF")
 
 
-def _write(source: GgufFile, target: GgufFile, tables: NewTables, out: Path) -> None:
-    """Writes the file ``target``: its keys, and its tensors where they are."""
-    write_parts(out, _parts(source, target, tables))
-
-
 def _parts(source: GgufFile, target: GgufFile, tables: NewTables) -> Iterator[Part]:
+    """What the file ``target`` consists of: its keys, and its tensors where they are."""
     changed = {tensor.name: tensor for tensor in tables.vocabulary.tensors}
     total, progress = sum(tensor.size for tensor in source.tensors.values()), tables.options.progress
     yield target.head()
@@ -324,14 +319,11 @@ class VocabularyChange:
 
 
 def _renumbered(key: GgufKey, renumbering: Renumbering, file: str) -> GgufKey:
-    if key.type == ARRAY and isinstance(key.value, np.ndarray) and key.item_type is not None:
-        ids = (renumbering.new_id(_id(key, value), key.name, file) for value in key.value)
-        return numbers_key(key.name, key.item_type, [i for i in ids if i is not None])
-    new_id = renumbering.new_id(_id(key, key.value), key.name, file)
-    return key if new_id is None else number_key(key, new_id)
-
-
-def _id(key: GgufKey, value: Any) -> int:
-    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
+    """A key with the new ids of those that it has."""
+    listed = key.value.tolist() if isinstance(key.value, np.ndarray) else [key.value]
+    if any(type(value) is not int for value in listed):
         raise wrong_file(f"`{key.name}` is {key.text}; a token id is a whole number")
-    return int(value)
+    ids = [i for value in listed if (i := renumbering.new_id(value, key.name, file)) is not None]
+    if key.item_type is not None:
+        return numbers_key(key.name, key.item_type, ids)
+    return number_key(key, ids[0]) if ids else key

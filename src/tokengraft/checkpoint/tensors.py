@@ -13,6 +13,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from math import prod
@@ -341,12 +342,11 @@ def too_short(stream: BinaryIO) -> OSError:
 def _copy_some(source: BinaryIO, start: int, size: int, target: BinaryIO) -> int:
     """Copies some bytes in the first way that the system has, and returns how many. 0 is the end of the source."""
     for copy in _COPIERS:
-        try:
-            done = copy(source, start, size, target)
-        except OSError:  # two file systems, or not supported: copy in the next way, whose errors are the real ones
-            continue
-        if done:
-            return done
+        with suppress(
+            OSError
+        ):  # two file systems, or not supported: copy in the next way, whose errors are the real ones
+            if done := copy(source.fileno(), target.fileno(), start, size):
+                return done
     source.seek(start)
     block = source.read(min(size, 1 << 20))
     target.write(block)
@@ -354,16 +354,10 @@ def _copy_some(source: BinaryIO, start: int, size: int, target: BinaryIO) -> int
     return len(block)
 
 
-def _in_kernel(source: BinaryIO, start: int, size: int, target: BinaryIO) -> int:
-    return os.copy_file_range(source.fileno(), target.fileno(), size, offset_src=start)
-
-
-def _between_file_systems(source: BinaryIO, start: int, size: int, target: BinaryIO) -> int:
-    return os.sendfile(target.fileno(), source.fileno(), start, size)
-
-
-_Copier = Callable[[BinaryIO, int, int, BinaryIO], int]
-_WAYS: dict[str, _Copier] = {"copy_file_range": _in_kernel, "sendfile": _between_file_systems}
+_WAYS: dict[str, Callable[[int, int, int, int], int]] = {
+    "copy_file_range": lambda source, target, start, size: os.copy_file_range(source, target, size, offset_src=start),
+    "sendfile": lambda source, target, start, size: os.sendfile(target, source, start, size),
+}
 _COPIERS = [copy for name, copy in _WAYS.items() if hasattr(os, name)]
 
 
