@@ -20,13 +20,13 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from tokengraft.checkpoint.folder import INDEX, Checkpoint, open_checkpoint
+from tokengraft.checkpoint.folder import INDEX, Checkpoint, initializer_range, open_checkpoint
 from tokengraft.checkpoint.ids import CONFIG, Renumbering, model_configs, read_config
 from tokengraft.checkpoint.layout import VocabTensor, Vocabulary, find_vocabulary
 from tokengraft.checkpoint.model_files import is_old, written_before
 from tokengraft.checkpoint.result import ByteComparison, Transplant, describe, write_report, write_weights
 from tokengraft.checkpoint.rows import Unused, unused_rows
-from tokengraft.checkpoint.table import NewTables, TransplantOptions, initializer_range, plan_of_rows, renumbering_of
+from tokengraft.checkpoint.table import NewTables, TransplantOptions, plan_of_rows, renumbering_of
 from tokengraft.checkpoint.tensors import Ids, TensorFile
 from tokengraft.errors import CheckpointError, OptionError, TokengraftError, option
 from tokengraft.formats.sources import folder_files, is_tokenizer_file, load, load_folder

@@ -6,6 +6,7 @@ Reads headers only. Nothing is unpickled, and no code of the folder is executed.
 import json
 import os
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -237,3 +238,9 @@ def predicts_tokens(config: dict[str, Any]) -> bool:
     names = [str(name) for name in listed] if isinstance(listed, list) else []
     without_head = [name for name in names if re.fullmatch(r".*(?<!LMHead)(?<!MT)Model", name)]
     return generates(config) and not (names and without_head == names)
+
+
+def initializer_range(config: dict[str, Any]) -> float:
+    """The standard deviation of a model's initial weights, from its config; 0.02 if the config has none."""
+    spread = config.get("initializer_range")
+    return float(spread) if isinstance(spread, int | float) and 0 < spread <= sys.float_info.max else 0.02

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokengraft.checkpoint.folder import Checkpoint, class_with_encoder, predicts_tokens
+from tokengraft.checkpoint.folder import Checkpoint, class_with_encoder, initializer_range, predicts_tokens
 from tokengraft.checkpoint.ids import (
     CONFIG,
     FROM_MODEL,
@@ -29,7 +29,7 @@ from tokengraft.checkpoint.ids import (
 )
 from tokengraft.checkpoint.layout import VocabTensor, Vocabulary, find_vocabulary, require_fixed_ids
 from tokengraft.checkpoint.rows import Init, unused_rows
-from tokengraft.checkpoint.table import NewTables, TransplantOptions, initializer_range, renumbering_of, require_absent
+from tokengraft.checkpoint.table import NewTables, TransplantOptions, renumbering_of, require_absent
 from tokengraft.checkpoint.tensors import Raw, Tensor, TensorFile
 from tokengraft.errors import CheckpointError, OptionError, option, require_type, wrong_type
 from tokengraft.progress import stage

@@ -21,6 +21,7 @@ from tokengraft.checkpoint.folder import (
     Checkpoint,
     architecture,
     generates,
+    initializer_range,
     open_checkpoint,
     predicts_tokens,
     require_no_adapter,
@@ -52,7 +53,6 @@ from tokengraft.checkpoint.rows import init_name, unused_rows
 from tokengraft.checkpoint.table import (
     NewTables,
     TransplantOptions,
-    initializer_range,
     plan_of_rows,
     renumbering_of,
     repaired,

@@ -5,7 +5,6 @@ many rows a new table has, `model_rows` what fewer rows save.
 """
 
 import os
-import sys
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -354,12 +353,6 @@ def copied_rows(plan: VocabPlan, old_rows: int, rows: int, unused: Collection[in
     copies: Ids = np.concatenate([np.array(tokens, np.int64), np.where(padding < old_rows, padding, -1)])
     copies[np.fromiter(unused, np.int64, len(unused))] = -1
     return copies
-
-
-def initializer_range(config: dict[str, Any]) -> float:
-    """The standard deviation of a model's initial weights, from its config; 0.02 if the config has none."""
-    spread = config.get("initializer_range")
-    return float(spread) if isinstance(spread, int | float) and 0 < spread <= sys.float_info.max else 0.02
 
 
 class ModelRows(NamedTuple):
