@@ -38,7 +38,6 @@ from tokengraft.checkpoint.tensors import (
     TensorFile,
     all_finite,
     equal_bytes,
-    long_runs,
     write_parts,
     write_tensors,
 )
@@ -185,17 +184,7 @@ def write_record(folder: Path, facts: Mapping[str, Any], result: Mapping[str, An
 
 
 ROWS_BYTES = 1 << 20
-"""Bytes of rows that are compared at a time, where they are not consecutive in the source."""
-_KEPT = "a kept row of `{}` differs from the source"
-
-
-class _Copy(NamedTuple):
-    """Bytes that must be equal in both files."""
-
-    what: str
-    old: Extent
-    new: Extent
-    counted: ByteComparison
+"""Bytes of rows that are compared at a time."""
 
 
 def comparisons(old: TensorFile, new: TensorFile, tables: Mapping[str, Ids]) -> Iterator[Callable[[], ByteComparison]]:
@@ -206,51 +195,39 @@ def comparisons(old: TensorFile, new: TensorFile, tables: Mapping[str, Ids]) -> 
     """
     if list(new.tensors) != list(old.tensors):
         raise _damage(f"`{old.path.name}` has different tensors from the source")
-    copied: list[_Copy] = []
+    pieces = list[tuple[str, Extent, Extent]]()
     for name, tensor in old.tensors.items():
         written, copies = new.tensors[name], tables.get(name)
         wanted = tensor if copies is None else tensor.with_rows(len(copies))
         if (written.dtype, written.shape, written.size) != (wanted.dtype, wanted.shape, wanted.size):
             raise _damage(f"the tensor `{name}` has the shape {written.shape}, not {wanted.shape}, or a different type")
         if copies is None:
-            what = f"the tensor `{name}` differs from the source"
-            for at in range(0, max(tensor.size, 1), PIECE):
-                size = min(PIECE, tensor.size - at)
-                source, here = (Extent(each.path, each.start + at, size) for each in (tensor, written))
-                counted = ByteComparison(untouched_tensors=int(at == 0), untouched_bytes=size)
-                copied.append(_Copy(what, source, here, counted))
+            pieces += ((name, *both) for both in zip(tensor.extent.pieces(), written.extent.pieces(), strict=True))
             continue
-        row, outside = tensor.row_bytes, np.ones(len(copies), bool)
-        for begin, end in long_runs(copies) if tensor.data is None else ():
-            outside[begin:end] = False
-            for at in range(begin, end, max(1, PIECE // row)):
-                stop, first = min(at + max(1, PIECE // row), end), int(copies[at])
-                source, here = tensor.extent_of(first, first + stop - at), written.extent_of(at, stop)
-                copied.append(_Copy(_KEPT.format(name), source, here, ByteComparison(kept_rows=stop - at)))
-        others, step = np.flatnonzero(outside), max(1, ROWS_BYTES // row)
-        blocks = (others[at : at + step] for at in range(0, len(others), step))
-        yield from (partial(compared_rows, tensor, written, rows, copies[rows]) for rows in blocks)
-    if old.path.samefile(new.path):  # a hard link
-        yield partial(ByteComparison.total, [part.counted for part in copied])
-        return
-    # In groups of about `PIECE` bytes: a model can have a hundred thousand small tensors.
-    ends = accumulate(part.old.size for part in copied)
-    for _, batch in groupby(zip(copied, ends, strict=True), lambda pair: pair[1] // PIECE):
-        yield partial(_compared_bytes, [part for part, _ in batch])
+        step = max(1, ROWS_BYTES // tensor.row_bytes)
+        blocks = (np.arange(at, min(at + step, len(copies))) for at in range(0, len(copies), step))
+        yield from (partial(_compared_rows, tensor, written, rows, copies[rows]) for rows in blocks)
+    untouched = [tensor.size for name, tensor in old.tensors.items() if name not in tables]
+    yield partial(ByteComparison, untouched_tensors=len(untouched), untouched_bytes=sum(untouched))
+    if not old.path.samefile(new.path):  # a hard link
+        # In groups of about `PIECE` bytes: a model can have a hundred thousand small tensors.
+        ends = accumulate(extent.size for _, extent, _ in pieces)
+        for _, batch in groupby(zip(pieces, ends, strict=True), lambda pair: pair[1] // PIECE):
+            yield partial(_compared_pieces, [piece for piece, _ in batch])
 
 
-def _compared_bytes(copied: list[_Copy]) -> ByteComparison:
-    for part in copied:
-        if not equal_bytes(part.old, part.new):
-            raise _damage(part.what)
-    return ByteComparison.total(part.counted for part in copied)
+def _compared_pieces(pieces: list[tuple[str, Extent, Extent]]) -> ByteComparison:
+    for name, old, new in pieces:
+        if not equal_bytes(old, new):
+            raise _damage(f"the tensor `{name}` differs from the source")
+    return ByteComparison()
 
 
-def compared_rows(old: Tensor, new: Tensor, rows: Ids, sources: Ids) -> ByteComparison:
+def _compared_rows(old: Tensor, new: Tensor, rows: Ids, sources: Ids) -> ByteComparison:
     """Compares kept rows with their sources, and requires finite numbers in new rows."""
     written, kept = new.read(rows), sources >= 0
     if not np.array_equal(written[kept], old.read(sources[kept])):
-        raise _damage(_KEPT.format(new.name))
+        raise _damage(f"a kept row of `{new.name}` differs from the source")
     if not all_finite(written[~kept], new.dtype):
         raise not_finite(new.name)
     return ByteComparison(kept_rows=int(kept.sum()), new_rows=int((~kept).sum()))

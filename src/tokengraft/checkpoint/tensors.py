@@ -11,7 +11,7 @@ blocks, it does, and an extent needs no space of its own.
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -46,6 +46,11 @@ class Extent(NamedTuple):
     path: Path
     start: int
     size: int
+
+    def pieces(self) -> "Iterator[Extent]":
+        """Its parts of at most `PIECE` bytes."""
+        places = range(self.start, self.start + self.size, PIECE)
+        return (Extent(self.path, at, min(PIECE, self.start + self.size - at)) for at in places)
 
     def read(self) -> Raw:
         """The bytes."""
@@ -114,10 +119,8 @@ class Tensor:
 
     def run(self, begin: int, end: int) -> Extent | Raw:
         """Consecutive rows, as a part of a new file."""
-        return self.data()[begin:end] if self.data else self.extent_of(begin, end)
-
-    def extent_of(self, begin: int, end: int) -> Extent:
-        """Where consecutive rows are."""
+        if self.data:
+            return self.data()[begin:end]
         return Extent(self.path, self.start + begin * self.row_bytes, (end - begin) * self.row_bytes)
 
     def read(self, rows: Ids) -> Raw:
