@@ -41,8 +41,11 @@ class GgufKey:
     """A number, a bool, the bytes of a string, an array of numpy, or a tuple of bytes or of arrays."""
     raw: bytes
     """The bytes of the value in the file, without name and type."""
-    item_type: int | None = None
-    """The type of the items of an array."""
+
+    @property
+    def item_type(self) -> int | None:
+        """The type of the items of an array."""
+        return int.from_bytes(self.raw[:4], "little") if self.type == ARRAY else None
 
     @property
     def text(self) -> str:
@@ -141,13 +144,13 @@ def string_key(name: str, value: bytes) -> GgufKey:
 
 def strings_key(name: str, values: list[bytes]) -> GgufKey:
     """A key with an array of strings."""
-    return GgufKey(name, ARRAY, tuple(values), struct.pack("<IQ", STRING, len(values)) + _packed(values), STRING)
+    return GgufKey(name, ARRAY, tuple(values), struct.pack("<IQ", STRING, len(values)) + b"".join(map(_string, values)))
 
 
 def numbers_key(name: str, item_type: int, values: Any) -> GgufKey:
     """A key with an array of numbers of a type."""
     array = np.asarray(values, f"<{_FORMATS[item_type]}")
-    return GgufKey(name, ARRAY, array, struct.pack("<IQ", item_type, len(array)) + array.tobytes(), item_type)
+    return GgufKey(name, ARRAY, array, struct.pack("<IQ", item_type, len(array)) + array.tobytes())
 
 
 def number_key(key: GgufKey, value: int) -> GgufKey:
@@ -160,11 +163,6 @@ def number_key(key: GgufKey, value: int) -> GgufKey:
 
 def _string(value: bytes) -> bytes:
     return struct.pack("<Q", len(value)) + value
-
-
-def _packed(values: list[bytes]) -> bytes:
-    pack = struct.Struct("<Q").pack
-    return b"".join([part for value in values for part in (pack(len(value)), value)])
 
 
 def _aligned(at: int, alignment: int) -> int:
@@ -221,7 +219,8 @@ def _parse(path: Path, cursor: _Cursor) -> GgufFile:
         name, key_type = cursor.string().decode(), cursor.number("I")
         if name in keys:
             raise ValueError(f"it has the key `{name}` twice")
-        keys[name] = GgufKey(name, key_type, *_read_value(cursor, key_type, 0))
+        begin, value = cursor.at, _read_value(cursor, key_type, 0)
+        keys[name] = GgufKey(name, key_type, value, cursor.data[begin : cursor.at])
     tensors: dict[str, tuple[int, Tensor]] = {}
     for _ in range(n_tensors):
         number, tensor = _read_tensor(cursor)
@@ -245,28 +244,22 @@ def _parse(path: Path, cursor: _Cursor) -> GgufFile:
     return GgufFile(path, MappingProxyType(by_name), None, version, MappingProxyType(keys), MappingProxyType(numbers))
 
 
-def _read_value(cursor: _Cursor, value_type: int, depth: int) -> tuple[Any, bytes, int | None]:
-    """A value, its bytes, and for an array the type of its items."""
+def _read_value(cursor: _Cursor, value_type: int, depth: int) -> Any:
     if value_type == STRING:
-        value = cursor.string()
-        return value, _string(value), None
+        return cursor.string()
     if value_type in _FORMATS:
-        raw = cursor.take(struct.calcsize(f"<{_FORMATS[value_type]}"))
-        return struct.unpack(f"<{_FORMATS[value_type]}", raw)[0], raw, None
+        return cursor.number(_FORMATS[value_type])
     if value_type != ARRAY or depth == _MOST_NESTED:
         raise ValueError(f"the value before byte {cursor.at:,} has the unknown type {value_type}")
     item_type, n = cursor.number("I"), cursor.number("Q")
-    head = struct.pack("<IQ", item_type, n)
     if item_type in _FORMATS:
-        raw = cursor.take(n * struct.calcsize(f"<{_FORMATS[item_type]}"))
-        return np.frombuffer(raw, f"<{_FORMATS[item_type]}"), head + raw, item_type
+        items = np.dtype(f"<{_FORMATS[item_type]}")
+        return np.frombuffer(cursor.take(n * items.itemsize), items)
     if n * 8 > cursor.left:  # a string or an array has 8 bytes or more
         raise ValueError(f"an array of {n:,} items at {cursor.at:,} reaches beyond its end")
-    if item_type == STRING:
-        strings = cursor.strings(n)
-        return tuple(strings), head + _packed(strings), item_type
-    items = [_read_value(cursor, item_type, depth + 1) for _ in range(n)]
-    return tuple(value for value, _, _ in items), head + b"".join(raw for _, raw, _ in items), item_type
+    return tuple(
+        cursor.strings(n) if item_type == STRING else [_read_value(cursor, item_type, depth + 1) for _ in range(n)]
+    )
 
 
 def _read_tensor(cursor: _Cursor) -> tuple[int, Tensor]:
