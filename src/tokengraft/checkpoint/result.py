@@ -226,7 +226,7 @@ def _compared_pieces(pieces: list[tuple[str, Extent, Extent]]) -> ByteComparison
 def _compared_rows(old: Tensor, new: Tensor, rows: Ids, sources: Ids) -> ByteComparison:
     """Compares kept rows with their sources, and requires finite numbers in new rows."""
     written, kept = new.read(rows), sources >= 0
-    if not np.array_equal(written[kept], old.read(sources[kept])):
+    if not np.array_equal(written if kept.all() else written[kept], old.read(sources[kept])):
         raise _damage(f"a kept row of `{new.name}` differs from the source")
     if not all_finite(written[~kept], new.dtype):
         raise not_finite(new.name)
