@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from tokengraft import cli, load
-from tokengraft.checkpoint.tensors import TensorInfo, header_bytes
+from tokengraft.checkpoint.tensors import Tensor, write_tensors
 
 WIDTH = 16
 BAR = 40
@@ -100,13 +100,11 @@ def build(model: Path) -> None:
     }
     (model / "config.json").write_text(json.dumps(config, indent=2))
     (model / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
-    infos = [TensorInfo(name, "BF16", shape, 0, 2 * int(np.prod(shape))) for name, shape in shapes.items()]
-    header = header_bytes(infos, {"format": "pt"})
+    tensors = [Tensor(name, "BF16", shape, 0, 2 * int(np.prod(shape))) for name, shape in shapes.items()]
     generator = np.random.default_rng(0)
-    with (model / "model.safetensors").open("wb") as stream:
-        stream.write(header)
-        for info in infos:
-            stream.write(generator.integers(0x3C00, 0x3F00, info.size // 2, dtype=np.uint16).tobytes())
+    numbers = (generator.integers(0x3C00, 0x3F00, tensor.size // 2, dtype=np.uint16) for tensor in tensors)
+    parts = zip(tensors, ([part.tobytes()] for part in numbers), strict=True)
+    write_tensors(model / "model.safetensors", parts, {"format": "pt"})
 
 
 if __name__ == "__main__":

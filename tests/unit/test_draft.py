@@ -164,8 +164,8 @@ def test_a_draft_of_another_target_and_damage_after_writing_are_refused(tmp_path
     module = import_module("tokengraft.checkpoint.result")
     write = module.write_file
 
-    def damaged(file, changed, path, *options):
-        write(file, changed, path, *options)
+    def damaged(file, changed, path, stop):
+        write(file, changed, path, stop)
         fc = TensorFile.open(path).tensors["fc.weight"]
         data = bytearray(path.read_bytes())
         data[fc.start] ^= 1

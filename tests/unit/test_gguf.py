@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import tokengraft as tg
 from tokengraft.checkpoint.gguf_file import GgufFile
-from tokengraft.checkpoint.tensors import dequantised, quantised
+from tokengraft.checkpoint.tensors import narrow, widen
 from tokengraft.errors import CheckpointError
 from tokengraft.tokenizer.tokenizer import whole_document
 
@@ -209,9 +209,9 @@ ROWS = st.lists(
 def test_q8_0_is_rounded_as_the_package_rounds_it(rows):
     numbers = np.array(rows, np.float32)
     number = gguf.GGMLQuantizationType.Q8_0
-    raw = quantised(numbers)
+    raw = narrow(numbers, number.name)
     assert np.array_equal(raw, gguf.quants.quantize(numbers, number))
-    assert np.array_equal(dequantised(raw), gguf.quants.dequantize(raw, number))
+    assert np.array_equal(widen(raw, number.name), gguf.quants.dequantize(raw, number))
 
 
 def test_new_rows_that_are_not_finite_are_refused(tmp_path, base, extended):

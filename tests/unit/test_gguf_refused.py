@@ -87,7 +87,7 @@ def test_other_versions_and_types_are_refused(tmp_path, base, plain, old, new, m
 
 def test_a_change_of_any_byte_after_writing_is_found(tmp_path, base, extended, monkeypatch):
     source = ggufs.write_gguf(tmp_path / "a.gguf", base, table="Q8_0")
-    write = writer._write
+    write = writer.write_parts
     tg.transplant(source, extended, tmp_path / "whole.gguf")
     tensors = GgufFile.open(tmp_path / "whole.gguf").tensors.values()
     table = tensors.mapping["token_embd.weight"].start
@@ -97,12 +97,12 @@ def test_a_change_of_any_byte_after_writing_is_found(tmp_path, base, extended, m
 
         def damage(*arguments, at=at):
             write(*arguments)
-            out = arguments[-1]
+            out = arguments[0]
             raw = bytearray(out.read_bytes())
             raw[at] ^= 1
             out.write_bytes(raw)
 
-        monkeypatch.setattr(writer, "_write", damage)
+        monkeypatch.setattr(writer, "write_parts", damage)
         with pytest.raises(CheckpointError):
             tg.transplant(source, extended, tmp_path / "b.gguf")
         assert not (tmp_path / "b.gguf").exists()

@@ -201,8 +201,8 @@ def test_damage_after_writing_is_found(swapped, tmp_path, monkeypatch):
     module = import_module("tokengraft.checkpoint.result")
     write = module.write_file
 
-    def damaged(file, tables, path, *options):
-        write(file, tables, path, *options)
+    def damaged(file, tables, path, stop):
+        write(file, tables, path, stop)
         raw = path.read_bytes()
         path.write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
 

@@ -29,13 +29,13 @@ def nothing(*_, **__):
 
 def a_few(function):
     """Copies at most 1,000 bytes at a time, as a system call may."""
-    return lambda source, start, size, target: function(source, start, min(size, 1000), target)
+    return lambda source, target, start, size: function(source, target, start, min(size, 1000))
 
 
 WAYS = {
-    "in the kernel": [tensors._in_kernel],
-    "a few at a time": [a_few(tensors._in_kernel)],
-    "between file systems": [unsupported, tensors._between_file_systems],
+    "in the kernel": [tensors._WAYS["copy_file_range"]],
+    "a few at a time": [a_few(tensors._WAYS["copy_file_range"])],
+    "between file systems": [unsupported, tensors._WAYS["sendfile"]],
     "through memory": [unsupported, unsupported],
     "a call that copies nothing": [nothing, nothing],
     "no such call": [],
@@ -48,11 +48,8 @@ def test_every_way_of_copying_appends_the_same_bytes(way, tmp_path, monkeypatch)
     monkeypatch.setattr(tensors, "_COPIERS", WAYS[way])
     data = np.random.default_rng(0).bytes(3_000_000)
     (tmp_path / "old").write_bytes(data)
-    with (tmp_path / "old").open("rb") as old, (tmp_path / "new").open("wb") as new:
-        new.write(b"header")
-        for start, size in ((7, 2_500_000), (0, 0), (2_999_990, 10)):
-            tensors.copy_bytes(old, start, size, new, threading.Event())
-        new.write(b"rows")
+    places = [tensors.Extent(tmp_path / "old", *place) for place in ((7, 2_500_000), (0, 0), (2_999_990, 10))]
+    tensors.write_parts(tmp_path / "new", [b"header", *places, b"rows"])
     assert (tmp_path / "new").read_bytes() == b"header" + data[7:2_500_007] + data[-10:] + b"rows"
 
 
@@ -61,19 +58,19 @@ def test_every_way_of_copying_appends_the_same_bytes(way, tmp_path, monkeypatch)
 def test_a_source_that_is_too_short_is_an_error_however_it_is_copied(way, tmp_path, monkeypatch):
     monkeypatch.setattr(tensors, "_COPIERS", WAYS[way])
     (tmp_path / "old").write_bytes(b"x" * 100)
-    with (tmp_path / "old").open("rb") as old, (tmp_path / "new").open("wb") as new:
-        with pytest.raises(OSError, match="shorter than its header says"):
-            tensors.copy_bytes(old, 50, 51, new, threading.Event())
-        with pytest.raises(OSError, match="shorter than its header says"):
-            tensors.equal_bytes(old, 50, old, 50, 51)
+    beyond = tensors.Extent(tmp_path / "old", 50, 51)
+    with pytest.raises(OSError, match="shorter than its header says"):
+        tensors.write_parts(tmp_path / "new", [beyond])
+    with pytest.raises(OSError, match="shorter than its header says"):
+        tensors.equal_bytes(beyond, beyond)
 
 
 def test_copying_stops_when_it_is_told_to(tmp_path):
     (tmp_path / "old").write_bytes(b"x" * 100)
     stop = threading.Event()
     stop.set()
-    with (tmp_path / "old").open("rb") as old, (tmp_path / "new").open("wb") as new, pytest.raises(CancelledError):
-        tensors.copy_bytes(old, 0, 100, new, stop)
+    with pytest.raises(CancelledError):
+        tensors.write_parts(tmp_path / "new", [tensors.Extent(tmp_path / "old", 0, 100)], stop)
 
 
 @pytest.mark.parametrize("width", [1, 2, 5, 16])

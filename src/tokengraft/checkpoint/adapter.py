@@ -8,28 +8,18 @@ tokens, the mean with the rows of the model is written. Rows of new tokens are n
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tokengraft.checkpoint.folder import INDEX, SINGLE, Checkpoint, Role
+from tokengraft.checkpoint.folder import INDEX, SINGLE, Checkpoint
 from tokengraft.checkpoint.ids import CONFIG, read_config
 from tokengraft.checkpoint.layout import VocabTensor, Vocabulary, find_vocabulary
-from tokengraft.checkpoint.tensors import (
-    ITEM_BYTES,
-    Ids,
-    Raw,
-    Rows,
-    TensorFile,
-    TensorInfo,
-    header_bytes,
-    narrow,
-    read_tensor,
-    widen,
-)
+from tokengraft.checkpoint.tensors import ITEM_BYTES, Extent, Ids, Raw, Rows, Tensor, TensorFile, narrow, write_tensors
 from tokengraft.errors import CheckpointError
 
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -94,7 +84,7 @@ def opened(folder: Path) -> tuple[dict[str, Any], TensorFile]:
 class Part:
     """A tensor of an adapter that belongs to a table of the model."""
 
-    info: TensorInfo
+    tensor: Tensor
     table: VocabTensor
     suffix: str
     """The rest of its name, after the path of the module."""
@@ -103,7 +93,7 @@ class Part:
     def rows(self) -> int | None:
         """The number of tokens that it is for; None if it has no vocabulary axis."""
         axis = _AXES[self.suffix][1]
-        return None if axis is None else self.info.shape[axis]
+        return None if axis is None else self.tensor.shape[axis]
 
     @property
     def is_delta(self) -> bool:
@@ -111,24 +101,23 @@ class Part:
         return self.suffix.endswith(_DELTA)
 
     @property
-    def vocab_tensor(self) -> VocabTensor:
-        """The tensor with a row for each token, for `NewTables`."""
-        shape = self.info.shape[::-1] if self.suffix == COLUMNS else self.info.shape
-        role: Role = "input" if self.table.role == "input" else "output"
-        return replace(self.table, info=replace(self.info, shape=shape), role=role, further=False)
+    def by_token(self) -> VocabTensor:
+        """The tensor with a row for each token."""
+        tensor = turned(self.tensor) if self.suffix == COLUMNS else self.tensor
+        return VocabTensor.of(tensor, "input" if self.table.role == "input" else "output")
 
 
 def adapter_parts(file: TensorFile, vocabulary: Vocabulary, config: Mapping[str, Any]) -> dict[str, Part]:
     """The tensors that belong to tables of the model, by name, after refusing what has no clear meaning."""
-    modules = {t.info.name.removesuffix(".weight"): t for t in vocabulary.tensors if t.info.name.endswith(".weight")}
+    modules = {t.name.removesuffix(".weight"): t for t in vocabulary.tensors if t.name.endswith(".weight")}
     tied = [tensor for tensor in vocabulary.tensors if tensor.role == "input"]
     if not any(tensor.role == "output" for tensor in vocabulary.tensors):
         modules["lm_head"] = replace(tied[0], role="output")
     parts = dict[str, Part]()
-    for name, info in file.tensors.items():
+    for name, tensor in file.tensors.items():
         found = _module(name.removeprefix(PREFIX), modules)
         if found:
-            parts[name] = Part(info, *found)
+            parts[name] = Part(tensor, *found)
             if reason := _unknown(parts[name], config):
                 raise _unclear(name, reason)
             if parts[name].is_delta:
@@ -154,26 +143,27 @@ def _module(name: str, modules: Mapping[str, VocabTensor]) -> tuple[VocabTensor,
 
 def _unknown(part: Part, config: Mapping[str, Any]) -> str:
     """Why the meaning of a tensor of a table is not known, or its shape does not fit; empty if all is well."""
-    kind, info, width, start = config["peft_type"], part.info, part.table.info.width, config.get("init_lora_weights")
+    kind, width, start = config["peft_type"], part.table.width, config.get("init_lora_weights")
+    shape, dtype = part.tensor.shape, part.tensor.dtype
     if kind not in INDICES:
         return f"adapters of the type {kind} on tables of tokens are not supported"
     if "magnitude" in part.suffix:
         return "DoRA normalises the rows of a table, and new rows have no trained magnitude"
     if part.suffix not in _AXES or (kind == _TOKENS and not part.is_delta):
-        return f"what it does to the table `{part.table.info.name}` is not known"
+        return f"what it does to the table `{part.table.name}` is not known"
     if part.suffix.startswith("lora_") and not any(start is plain or start == plain for plain in PLAIN_STARTS):
         return f"with `init_lora_weights` {start!r} it is a part of the old table"
     axes, _, wide = _AXES[part.suffix]
-    if len(info.shape) != axes or 0 in info.shape or (wide is not None and info.shape[wide] != width):
-        return f"its shape {list(info.shape)} does not fit the table, whose rows have {width:,} numbers"
-    if (part.rows is not None or part.is_delta) and info.dtype not in ITEM_BYTES:
-        return f"it is of the type {info.dtype}, not of {', '.join(ITEM_BYTES)}"
+    if len(shape) != axes or 0 in shape or (wide is not None and shape[wide] != width):
+        return f"its shape {list(shape)} does not fit the table, whose rows have {width:,} numbers"
+    if (part.rows is not None or part.is_delta) and dtype not in ITEM_BYTES:
+        return f"it is of the type {dtype}, not of {', '.join(ITEM_BYTES)}"
     return ""
 
 
 def ids_of(part: Part, config: Mapping[str, Any]) -> list[int]:
     """The ids of the rows of a tensor of trainable tokens."""
-    field, name = INDICES[config["peft_type"]], part.info.name
+    field, name = INDICES[config["peft_type"]], part.tensor.name
     listed = config.get(field)
     if isinstance(listed, dict):
         path = name[: -len(part.suffix) - 1]
@@ -182,8 +172,8 @@ def ids_of(part: Part, config: Mapping[str, Any]) -> list[int]:
         listed = None  # a list is for the embedding
     if not isinstance(listed, list):
         raise _unclear(name, f"`{field}` in `{ADAPTER_CONFIG}` has no list of ids for it")
-    if len(listed) != part.info.shape[0]:
-        raise _unclear(name, f"it has {part.info.shape[0]:,} rows, and `{field}` {len(listed):,} ids")
+    if len(listed) != part.tensor.shape[0]:
+        raise _unclear(name, f"it has {part.tensor.shape[0]:,} rows, and `{field}` {len(listed):,} ids")
     return listed
 
 
@@ -198,7 +188,7 @@ def require_ids(ids: Any, rows: int) -> None:
 
 def require_layers(file: TensorFile, parts: Mapping[str, Part], model: Checkpoint) -> None:
     """Refuses LoRA layers for weights of another shape: the adapter is for another model."""
-    held = {tensor.name: tensor.shape for tensor, _ in model.tensors}
+    held = {tensor.name: tensor.shape for tensor in model.tensors}
     for name, info in file.tensors.items():
         layer = f"{name.removeprefix(PREFIX).removesuffix('.lora_A.weight')}.weight"
         if not name.endswith(".lora_A.weight") or layer not in held or name in parts:
@@ -206,6 +196,18 @@ def require_layers(file: TensorFile, parts: Mapping[str, Part], model: Checkpoin
         if not info.shape or info.shape[-1] not in held[layer]:
             shapes = f"`{name}` has the shape {list(info.shape)}, and `{layer}` of the model {list(held[layer])}"
             raise does_not_fit(shapes)
+
+
+def turned(matrix: Tensor) -> Tensor:
+    """A matrix with rows and columns exchanged, in memory."""
+    data = cache(lambda: exchanged(matrix.extent.read().reshape(matrix.shape[0], -1), matrix.dtype))
+    return replace(matrix, shape=matrix.shape[::-1], data=data)
+
+
+def exchanged(rows: Raw, dtype: str) -> Raw:
+    """The columns of rows of numbers."""
+    numbers = rows.reshape(len(rows), -1, ITEM_BYTES[dtype])
+    return np.ascontiguousarray(numbers.transpose(1, 0, 2)).reshape(numbers.shape[1], -1)
 
 
 def _unclear(name: str, reason: str) -> CheckpointError:
@@ -231,7 +233,7 @@ class AdapterBlend:
     file: TensorFile
     parts: Mapping[str, Part]
     """Tensors that belong to tables of the model."""
-    model: Mapping[str, tuple[TensorInfo, TensorFile]]
+    model: Mapping[str, Tensor]
     is_new: "np.ndarray"
     share: float
 
@@ -250,37 +252,36 @@ class AdapterBlend:
         wrong = next((part for part in parts.values() if part.rows not in (None, vocabulary.rows)), None)
         if wrong:
             raise CheckpointError(
-                f"`{wrong.info.name}` is for {wrong.rows:,} tokens, and the model has {vocabulary.rows:,} rows",
+                f"`{wrong.tensor.name}` is for {wrong.rows:,} tokens, and the model has {vocabulary.rows:,} rows",
                 hint="pass the model that the adapter was trained on",
             )
         is_new = np.zeros(vocabulary.rows, bool)
         is_new[new] = True
-        held = {info.name: (info, holder) for info, holder in model.tensors}
-        return cls(config, file, parts, held, is_new, share)
+        return cls(config, file, parts, {tensor.name: tensor for tensor in model.tensors}, is_new, share)
 
     def write(self, folder: Path) -> None:
         """Writes the weights of the adapter."""
-        with self.file.path.open("rb", buffering=0) as old, (folder / ADAPTER_WEIGHTS).open("wb") as out:
-            out.write(header_bytes([*self.file.tensors.values()], self.file.metadata))
-            for info in self.file.tensors.values():
-                raw = read_tensor(old, info)
-                changed = self._changed(info, raw)
-                out.write((raw if changed is None else narrow(changed, info.dtype)).data)
+        tensors = ((tensor, self._blended(tensor)) for tensor in self.file.tensors.values())
+        write_tensors(folder / ADAPTER_WEIGHTS, tensors, self.file.metadata)
 
-    def _changed(self, info: TensorInfo, raw: Raw) -> Rows | None:
+    def _blended(self, tensor: Tensor) -> Iterator[Extent | Raw]:
+        changed = self._changed(tensor)
+        yield tensor.extent if changed is None else narrow(changed, tensor.dtype)
+
+    def _changed(self, tensor: Tensor) -> Rows | None:
         """The numbers of a tensor after the blend; None if it does not change."""
-        part, name = self.parts.get(info.name), info.name
+        part, name = self.parts.get(tensor.name), tensor.name
         if (part and part.suffix in (FROZEN, "lora_A.weight", "lora_embedding_B")) or (
             not part and name.endswith(_UNSCALED)
         ):
             return None
-        if info.dtype not in ITEM_BYTES:
-            raise CheckpointError(f"`{name}` is of the type {info.dtype}, which cannot be scaled", hint=MERGE)
-        values, rest = widen(raw, info.dtype).reshape(info.shape), np.float32(1 - self.share)
+        if tensor.dtype not in ITEM_BYTES:
+            raise CheckpointError(f"`{name}` is of the type {tensor.dtype}, which cannot be scaled", hint=MERGE)
+        values, rest = tensor.numbers(), np.float32(1 - self.share)
         if not part:
             if name.endswith(_SCALED):
                 return rest * values
-            return rest * values + np.float32(self.share) * self._of_model(name.removeprefix(PREFIX), info)
+            return rest * values + np.float32(self.share) * self._of_model(name.removeprefix(PREFIX), tensor)
         if part.suffix.startswith("lora_"):
             scales = np.where(self.is_new, np.float32(1), rest).astype(np.float32)
             by_token = scales if part.suffix == COLUMNS or values.ndim == 1 else scales[:, None]
@@ -290,16 +291,15 @@ class AdapterBlend:
             ids = ids_of(part, self.config)
             require_ids(ids, len(self.is_new))
             rows = np.array(ids, np.int64)
-        of_model = self._of_model(part.table.info.name if part.suffix != "bias" else name.removeprefix(PREFIX), None)
+        of_model = self._of_model(part.table.name if part.suffix != "bias" else name.removeprefix(PREFIX), None)
         mean = rest * values + np.float32(self.share) * of_model.reshape(len(self.is_new), *values.shape[1:])[rows]
         mean[self.is_new[rows]] = values[self.is_new[rows]]
         return np.asarray(mean, np.float32)
 
-    def _of_model(self, name: str, like: TensorInfo | None) -> Rows:
+    def _of_model(self, name: str, like: Tensor | None) -> Rows:
         """A tensor of the model as numbers."""
         names = [held for held in self.model if f".{held}".endswith(f".{name}") or f".{name}".endswith(f".{held}")]
-        info, file = self.model[max(names, key=len)] if names else (None, None)
-        if info is None or file is None or (like and info.shape != like.shape) or info.dtype not in ITEM_BYTES:
+        tensor = self.model[max(names, key=len)] if names else None
+        if tensor is None or (like and tensor.shape != like.shape) or tensor.dtype not in ITEM_BYTES:
             raise CheckpointError(f"the model has no tensor of this shape for `{name}` of the adapter", hint=MERGE)
-        with file.path.open("rb", buffering=0) as stream:
-            return widen(read_tensor(stream, info), info.dtype).reshape(info.shape)
+        return tensor.numbers()

@@ -8,12 +8,11 @@ change, and that of a new token is the mean over its pieces, as its row in the m
 
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from threading import Event
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -27,15 +26,17 @@ from tokengraft.checkpoint.adapter import (
     Part,
     adapter_parts,
     does_not_fit,
+    exchanged,
     ids_of,
     opened,
     require_ids,
     require_layers,
+    turned,
 )
 from tokengraft.checkpoint.folder import Checkpoint, has_weights, predicts_tokens
 from tokengraft.checkpoint.folder import open_checkpoint as open_model
 from tokengraft.checkpoint.ids import CONFIGS, Renumbering, id_fields, model_configs
-from tokengraft.checkpoint.layout import Vocabulary, find_vocabulary, require_no_other_tables
+from tokengraft.checkpoint.layout import VocabTensor, Vocabulary, find_vocabulary, require_no_other_tables
 from tokengraft.checkpoint.model_files import CARD, REPORT, is_old, other_entries, recorded, written_before
 from tokengraft.checkpoint.result import (
     ByteComparison,
@@ -44,22 +45,19 @@ from tokengraft.checkpoint.result import (
     describe,
     request_of,
     write_report,
-    write_table,
 )
-from tokengraft.checkpoint.rows import BLOCK, init_name, require_untied, unused_rows
+from tokengraft.checkpoint.rows import BLOCK, init_name, unused_rows
 from tokengraft.checkpoint.table import NewTables, TransplantOptions, plan_of_rows
 from tokengraft.checkpoint.tensors import (
     ITEM_BYTES,
+    Extent,
     Ids,
     Raw,
+    Tensor,
     TensorFile,
-    TensorInfo,
-    copy_bytes,
-    header_bytes,
     narrow,
-    read_rows,
-    read_tensor,
     widen,
+    write_tensors,
 )
 from tokengraft.errors import CheckpointError, OptionError, SourceNotFoundError, option
 from tokengraft.formats.sources import folder_files, load_folder
@@ -70,8 +68,6 @@ from tokengraft.vocab_plan import VocabPlan, plan
 
 MAX_PADDING = 1024
 _LINEAR = ("fvt-rare", "fvt", "length-weighted", "mean")
-_Writer = Callable[[BinaryIO, BinaryIO], object]
-"""Writes a tensor, from the old file to the new one."""
 
 
 @dataclass(frozen=True)
@@ -106,15 +102,14 @@ class AdapterJob:
         parts = adapter_parts(file, vocabulary, config)
         require_layers(file, parts, checkpoint)
         changes, rows = _plan(old, new, parts, vocabulary)
-        others = [(info.name, info.shape) for name, info in file.tensors.items() if name not in parts]
+        others = [(name, tensor.shape) for name, tensor in file.tensors.items() if name not in parts]
         # The old number of rows is known only if a table is among the parts: here it may have any padding.
         for size in sorted({n for _, shape in others for n in shape if 0 <= n - changes.rows_before <= MAX_PADDING}):
             require_no_other_tables(others, size, checkpoint.config)
         fields = [field for one in model_configs(checkpoint.folder).values() for field in id_fields(one)]
         renumbering = Renumbering(changes, (rows, vocabulary.rows))
         unused = replace(unused_rows(renumbering, options.hole_rows, fields), suppressed=frozenset())
-        changed = tuple(part.vocab_tensor for part in parts.values() if part.rows is not None and part.suffix != FROZEN)
-        require_untied(options.output_init, tied=vocabulary.tied)
+        changed = tuple(part.by_token for part in parts.values() if part.rows is not None and part.suffix != FROZEN)
         warnings: tuple[str, ...] = ()
         if changed and any(isinstance(source, tuple) for source in changes.sources):
             options, warnings = _with_inits(options, checkpoint.folder, tied=vocabulary.tied)
@@ -126,7 +121,7 @@ class AdapterJob:
             if part.suffix == FROZEN:
                 job._require_base(part)
         job.new_config()  # refuses ids that are not valid
-        if not any(job._new_tensor(info) for info in file.tensors.values()):
+        if not any(job._written()):
             raise CheckpointError(
                 "all that the adapter has are rows of tokens, and the new vocabulary has none of its tokens",
                 hint="use the transplanted model without it",
@@ -142,17 +137,13 @@ class AdapterJob:
     def write(self, out: Path, *, force: bool) -> Transplant:
         """Writes the folder, and compares the tensors with those of the source."""
         config = self.folder / ADAPTER_CONFIG
-        written = [found for info in self.file.tensors.values() if (found := self._new_tensor(info))]
         with new_folder(out, replaceable=written_before(out) if force else None) as folder:
             for path in filter(_is_copied, other_entries(self.folder, (ADAPTER_CONFIG, ADAPTER_WEIGHTS))):
                 shutil.copyfile(path, folder / path.name)
             changed = JsonStyle.of(config.read_bytes()).dump(self.new_config())
             write_files(folder_files(self.new) | {ADAPTER_CONFIG: changed}, folder)
             weights = folder / ADAPTER_WEIGHTS
-            with np.errstate(all="ignore"), self.file.path.open("rb", buffering=0) as old, weights.open("wb") as new:
-                new.write(header_bytes([info for info, _ in written], self.file.metadata))
-                for _, write in written:
-                    write(old, new)
+            write_tensors(weights, self._written(), self.file.metadata)
             done = replace(self.describe(), compared=self._compare(TensorFile.open(weights)))
             inputs = [
                 {"role": "adapter", "name": self.folder.name, "bytes": self.file.path.stat().st_size},
@@ -163,68 +154,50 @@ class AdapterJob:
             write_report(done, config, {"request": request_of("transplant", asked, inputs)}, folder)
         return done
 
-    def _new_tensor(self, info: TensorInfo) -> tuple[TensorInfo, _Writer] | None:
-        """The header of a written tensor, and what writes it; None for one that is left out."""
-        part, tables = self.parts.get(info.name), self.tables
-        if part is not None and part.is_delta:
-            kept = self._kept(part)
-            after = replace(info, shape=(len(kept), *info.shape[1:]), size=len(kept) * (info.size // info.shape[0]))
-            return (after, lambda old, new: new.write(_matrix(old, info)[kept].data)) if len(kept) else None
-        if part is None or part.rows is None:
-            return info, lambda old, new: copy_bytes(old, info.start, info.size, new, Event())
-        if part.suffix == FROZEN:
-            return None
-        if part.suffix == COLUMNS:
-            after = replace(info, shape=(info.shape[0], tables.rows), size=info.size // info.shape[1] * tables.rows)
-            columns = part.vocab_tensor
+    def _written(self) -> Iterator[tuple[Tensor, Iterable[Extent | Raw]]]:
+        """The tensors to write, with their parts."""
+        tables = self.tables
+        for name, tensor in self.file.tensors.items():
+            part = self.parts.get(name)
+            if part is not None and part.is_delta:
+                if len(kept := self._kept(part)):
+                    yield tensor.with_rows(len(kept)), [tensor.read(kept)]
+            elif part is None or part.rows is None:
+                yield tensor, [tensor.extent]
+            elif part.suffix == COLUMNS:
+                after = tables.resized(part.by_token)
+                yield replace(after, shape=after.shape[::-1]), self._columns(part.by_token)
+            elif part.suffix != FROZEN:
+                yield tables.resized(part.by_token), tables.parts(part.by_token)
 
-            def write(old: BinaryIO, new: BinaryIO) -> None:
-                rows = tables.whole(columns, _transposed(_matrix(old, info), info))
-                new.write(_transposed(rows, info).data)
-
-            return after, write
-        tensor = part.vocab_tensor
-        return info.with_rows(tables.rows), lambda old, new: write_table(tables, tensor, old, new, Event())
+    def _columns(self, tensor: VocabTensor) -> Iterator[Raw]:
+        yield exchanged(np.concatenate([*self.tables.parts(tensor)]), tensor.dtype)
 
     def _compare(self, new: TensorFile) -> ByteComparison:
         """Compares what was written with the source: copied tensors, and kept rows and columns of the others."""
-        others = [name for name, part in self.parts.items() if part.suffix == COLUMNS or part.is_delta]
-        names = [name for name in new.tensors if name not in others]
-        before, after = (
-            replace(file, tensors={name: file.tensors[name] for name in names}) for file in (self.file, new)
-        )
-        with_rows = [name for name in names if name in self.parts and self.parts[name].rows is not None]
-        compared = [part() for part in comparisons(before, after, dict.fromkeys(with_rows, self.tables.copies))]
-        with self.file.path.open("rb", buffering=0) as first, new.path.open("rb", buffering=0) as second:
-            for name in new.tensors.keys() & {*others}:
-                part = self.parts[name]
-                source, written = _matrix(first, part.info), _matrix(second, new.tensors[name])
-                copies = self._kept(part)
-                if not part.is_delta:
-                    source, written = (_transposed(matrix, part.info) for matrix in (source, written))
-                kept = copies >= 0
-                if not np.array_equal(written[kept], source[copies[kept]]):
-                    raise CheckpointError(f"after writing, `{name}` differs from the source", hint="check the disk")
-                compared.append(ByteComparison(kept_rows=int(kept.sum()), new_rows=int((~kept).sum())))
-        return ByteComparison.total(compared)
+        copies = {name: self._kept(part) for name, part in self.parts.items() if part.rows or part.is_delta}
+        columns = {name for name, part in self.parts.items() if part.suffix == COLUMNS}
+
+        def by_token(file: TensorFile) -> TensorFile:
+            held = {name: file.tensors[name] for name in new.tensors}
+            return replace(file, tensors=held | {name: turned(held[name]) for name in columns})
+
+        return ByteComparison.total(part() for part in comparisons(by_token(self.file), by_token(new), copies))
 
     def _require_base(self, part: Part) -> None:
         """Refuses a copy of the base's table that is not the table of the model: when loaded, it would replace that."""
-        copies, table = self.tables.copies, part.table.info
+        copies, table, ours = self.tables.copies, part.table, part.tensor
         kept = np.flatnonzero(copies >= 0)
-        with self.file.path.open("rb", buffering=0) as ours, part.table.file.path.open("rb", buffering=0) as theirs:
-            for at in range(0, len(kept), BLOCK):
-                ids = kept[at : at + BLOCK]
-                held = read_rows(ours, part.info, copies[ids])
-                of_model = widen(read_rows(theirs, table, ids), table.dtype)
-                # The model may have been loaded in 16 bits and saved in 32.
-                rounded = (narrow(widen(narrow(of_model, kind), kind), part.info.dtype) for kind in ITEM_BYTES)
-                if not any(np.array_equal(held, rows) for rows in rounded):
-                    raise CheckpointError(
-                        f"`{part.info.name}` and `{table.name}` of the model differ in rows of kept tokens: one of "
-                        "them was trained since, and the adapter would replace the model's",
-                        hint=MERGE,
-                    )
+        for ids in (kept[at : at + BLOCK] for at in range(0, len(kept), BLOCK)):
+            of_model = widen(table.read(ids), table.dtype)
+            # The model may have been loaded in 16 bits and saved in 32.
+            rounded = (narrow(widen(narrow(of_model, kind), kind), ours.dtype) for kind in ITEM_BYTES)
+            if not any(np.array_equal(ours.read(copies[ids]), rows) for rows in rounded):
+                raise CheckpointError(
+                    f"`{ours.name}` and `{table.name}` of the model differ in rows of kept tokens: one of "
+                    "them was trained since, and the adapter would replace the model's",
+                    hint=MERGE,
+                )
 
     def new_config(self) -> dict[str, Any]:
         """The config for the new model, with the new ids of trainable tokens."""
@@ -324,15 +297,3 @@ def _with_inits(options: TransplantOptions, model: Path, *, tied: bool) -> tuple
             hint=f"transplant the model with another {option('init')}, or {MERGE}",
         )
     return options, warnings
-
-
-def _matrix(stream: BinaryIO, info: TensorInfo) -> Raw:
-    """The bytes of a tensor, with a row for each index of its first axis."""
-    return read_tensor(stream, info).reshape(info.shape[0], -1)
-
-
-def _transposed(matrix: Raw, info: TensorInfo) -> Raw:
-    """The bytes of a matrix with rows and columns exchanged. ``info`` has the type of its numbers."""
-    item = ITEM_BYTES[info.dtype]
-    turned = np.ascontiguousarray(matrix.reshape(len(matrix), -1, item).transpose(1, 0, 2))
-    return turned.reshape(len(turned), -1)

@@ -7,9 +7,9 @@ rounded once. Rows of new tokens are those of the trained model: before training
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -22,15 +22,15 @@ from tokengraft.checkpoint.model_files import ADAPT_FILES, CARD, REPORT, TRAININ
 from tokengraft.checkpoint.result import request_of, write_record
 from tokengraft.checkpoint.tensors import (
     ITEM_BYTES,
+    Extent,
     Ids,
     Raw,
     Rows,
-    TensorFile,
-    TensorInfo,
-    header_bytes,
+    Tensor,
     narrow,
-    read_tensor,
+    same_bytes,
     widen,
+    write_tensors,
 )
 from tokengraft.errors import CheckpointError, OptionError, Progress, number, option, require_type
 from tokengraft.formats.sources import folder_files, is_tokenizer_file, load_folder
@@ -162,16 +162,12 @@ def require_same_vocabulary(trained: Path, adapted: Path) -> None:
         )
 
 
-_Side = tuple[TensorInfo, TensorFile]
-"""A tensor of one of the models, and its file."""
-
-
 @dataclass(frozen=True)
 class WeightBlend:
     """The tensors of a model after and before training. One of the two has the files, shards and types to write."""
 
     layout: Checkpoint
-    pairs: Mapping[str, tuple[_Side, _Side]]
+    pairs: Mapping[str, tuple[Tensor, Tensor]]
     """The trained and the untrained tensor, by the name in the layout."""
     tables: Mapping[str, int]
     """The numbers in a row of every tensor with a vocabulary axis, by the name in the layout."""
@@ -190,72 +186,69 @@ class WeightBlend:
                 hint=_FIT,
             )
         ours, theirs, vocabulary = (trained, adapted, first) if layout == "trained" else (adapted, trained, second)
-        others = {info.name: (info, file) for info, file in theirs.tensors}
-        heads = {t.info.name for t in vocabulary.tensors if t.role == "output" and vocabulary.tied}
+        others = {tensor.name: tensor for tensor in theirs.tensors}
+        heads = {t.name for t in vocabulary.tensors if t.role == "output" and vocabulary.tied}
         of_others = second if layout == "trained" else first
-        stand_in = next(tensor.info.name for tensor in of_others.tensors if tensor.role == "input")
-        pairs = dict[str, tuple[_Side, _Side]]()
-        for info, file in ours.tensors:
-            name = info.name
+        stand_in = next(tensor.name for tensor in of_others.tensors if tensor.role == "input")
+        pairs = dict[str, tuple[Tensor, Tensor]]()
+        for tensor in ours.tensors:
+            name = tensor.name
             found = _named(name, others) or (stand_in if name in heads else None)
             other = others.get(found or "")
-            if other is None or other[0].shape != info.shape:
-                what = f"the shape {list(other[0].shape)}" if other else "no such tensor"
+            if other is None or other.shape != tensor.shape:
+                what = f"the shape {list(other.shape)}" if other else "no such tensor"
                 raise CheckpointError(
-                    f"`{name}` has the shape {list(info.shape)} in `{ours.folder}`, and `{theirs.folder}` has {what}",
+                    f"`{name}` has the shape {list(tensor.shape)} in `{ours.folder}`, and `{theirs.folder}` has {what}",
                     hint=_FIT,
                 )
-            pairs[name] = ((info, file), other) if layout == "trained" else (other, (info, file))
+            pairs[name] = (tensor, other) if layout == "trained" else (other, tensor)
             _require_numbers(name, *pairs[name])
         missing = {*others} - {_named(name, others) for name in pairs}
-        missing -= {tensor.info.name for tensor in of_others.tensors if tensor.role == "output"}
+        missing -= {tensor.name for tensor in of_others.tensors if tensor.role == "output"}
         if missing:
             raise CheckpointError(
                 f"`{theirs.folder}` has the tensor `{min(missing)}`, and `{ours.folder}` does not", hint=_FIT
             )
         is_new = np.zeros(vocabulary.rows, bool)
         is_new[new] = True
-        return cls(ours, pairs, {t.info.name: t.info.width for t in vocabulary.tensors}, is_new)
+        return cls(ours, pairs, {t.name: t.width for t in vocabulary.tensors}, is_new)
 
     def write(self, share: float, folder: Path, progress: Progress | None = None) -> None:
         """Writes all weight files."""
         total = sum(file.path.stat().st_size for file in self.layout.files)
         for file in self.layout.files:
-            with np.errstate(all="ignore"), (folder / file.path.name).open("wb") as out:
-                out.write(header_bytes([*file.tensors.values()], file.metadata))
-                for info in file.tensors.values():
-                    for block in self.blocks(info.name, share):
-                        out.write(block.data)
-                        if progress:
-                            progress(file.path.name, block.nbytes, total)
+
+            def blocks(tensor: Tensor, name: str = file.path.name) -> Iterator[Extent | Raw]:
+                for block in self.blocks(tensor, share):
+                    yield block
+                    if progress:
+                        progress(name, block.size, total)
+
+            write_tensors(folder / file.path.name, ((t, blocks(t)) for t in file.tensors.values()), file.metadata)
         if self.layout.index is not None:
             shutil.copyfile(self.layout.folder / INDEX, folder / INDEX)
 
-    def blocks(self, name: str, share: float) -> Iterator[Raw]:
-        """The bytes of a blended tensor, in parts."""
-        (trained, ours), (adapted, theirs) = self.pairs[name]
-        dtype = next(file for file in self.layout.files if name in file.tensors).tensors[name].dtype
-        with ours.path.open("rb", buffering=0) as first, theirs.path.open("rb", buffering=0) as second:
-            if dtype not in ITEM_BYTES:  # equal in both
-                yield read_tensor(first, trained)
-                return
+    def blocks(self, tensor: Tensor, share: float) -> Iterator[Extent | Raw]:
+        """The bytes of a blended tensor of the layout, in parts."""
+        if tensor.dtype not in ITEM_BYTES:  # equal in both
+            yield tensor.extent
+            return
+        trained, adapted = self.pairs[tensor.name]
+        width = self.tables.get(tensor.name, 1)
+        size, step = tensor.size // ITEM_BYTES[tensor.dtype], max(1, BLOCK_NUMBERS // width) * width
 
-            def numbers(stream: BinaryIO, info: TensorInfo, start: int, end: int) -> Rows:
-                item = ITEM_BYTES[info.dtype]
-                part = replace(info, start=info.start + start * item, size=(end - start) * item)
-                return widen(read_tensor(stream, part), info.dtype)
+        def numbers(side: Tensor, start: int, end: int) -> Rows:
+            item = ITEM_BYTES[side.dtype]
+            return widen(Extent(side.path, side.start + start * item, (end - start) * item).read(), side.dtype)
 
-            width = self.tables.get(name, 1)
-            size = trained.size // ITEM_BYTES[trained.dtype]
-            step = max(1, BLOCK_NUMBERS // width) * width
-            for start in range(0, size, step):
-                end = min(start + step, size)
-                after = numbers(first, trained, start, end)
-                mean = np.float32(1 - share) * after + np.float32(share) * numbers(second, adapted, start, end)
-                if name in self.tables:
-                    new = self.is_new[start // width : end // width]
-                    mean.reshape(-1, width)[new] = after.reshape(-1, width)[new]
-                yield narrow(mean, dtype)
+        for start in range(0, size, step):
+            end = min(start + step, size)
+            after = numbers(trained, start, end)
+            mean = np.float32(1 - share) * after + np.float32(share) * numbers(adapted, start, end)
+            if tensor.name in self.tables:
+                new = self.is_new[start // width : end // width]
+                mean.reshape(-1, width)[new] = after.reshape(-1, width)[new]
+            yield narrow(mean, tensor.dtype)
 
 
 def _named(name: str, others: Mapping[str, Any]) -> str | None:
@@ -272,15 +265,11 @@ def _named(name: str, others: Mapping[str, Any]) -> str | None:
     return shorter if shorter and shorter.count(".") > 0 else longer[0] if len(longer) == 1 else None
 
 
-def _require_numbers(name: str, trained: _Side, adapted: _Side) -> None:
+def _require_numbers(name: str, trained: Tensor, adapted: Tensor) -> None:
     """Refuses tensors of quantised types, unless both are equal."""
-    kinds = trained[0].dtype, adapted[0].dtype
-    if all(kind in ITEM_BYTES for kind in kinds):
+    kinds = trained.dtype, adapted.dtype
+    if all(kind in ITEM_BYTES for kind in kinds) or (kinds[0] == kinds[1] and same_bytes(trained, adapted)):
         return
-    if kinds[0] == kinds[1]:
-        with trained[1].path.open("rb", buffering=0) as first, adapted[1].path.open("rb", buffering=0) as second:
-            if np.array_equal(read_tensor(first, trained[0]), read_tensor(second, adapted[0])):
-                return
     raise CheckpointError(
         f"`{name}` is of the type {kinds[0]} after training and {kinds[1]} before: only {', '.join(ITEM_BYTES)} can be "
         "blended",

@@ -20,14 +20,14 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from tokengraft.checkpoint.folder import INDEX, Checkpoint, open_checkpoint
+from tokengraft.checkpoint.folder import INDEX, Checkpoint, initializer_range, open_checkpoint
 from tokengraft.checkpoint.ids import CONFIG, Renumbering, model_configs, read_config
 from tokengraft.checkpoint.layout import VocabTensor, Vocabulary, find_vocabulary
 from tokengraft.checkpoint.model_files import is_old, written_before
 from tokengraft.checkpoint.result import ByteComparison, Transplant, describe, write_report, write_weights
 from tokengraft.checkpoint.rows import Unused, unused_rows
-from tokengraft.checkpoint.table import NewTables, TransplantOptions, initializer_range, plan_of_rows, renumbering_of
-from tokengraft.checkpoint.tensors import Ids, TensorFile, read_rows
+from tokengraft.checkpoint.table import NewTables, TransplantOptions, plan_of_rows, renumbering_of
+from tokengraft.checkpoint.tensors import Ids, TensorFile
 from tokengraft.errors import CheckpointError, OptionError, TokengraftError, option
 from tokengraft.formats.sources import folder_files, is_tokenizer_file, load, load_folder
 from tokengraft.output.atomic import new_folder, write_files
@@ -96,23 +96,21 @@ class DraftFolder:
     def open(cls, folder: Path) -> Self:
         """The draft in a folder."""
         source, maps = open_checkpoint(folder), dict[str, npt.NDArray[Any]]()
-        held = {tensor.name: VocabTensor(tensor, file, "output") for tensor, file in source.tensors}
+        held = {tensor.name: VocabTensor.of(tensor, "output") for tensor in source.tensors}
         heads = {name: tensor for name, tensor in held.items() if _HEAD.fullmatch(name)}
         bases = tuple(name.removesuffix("weight") for name in heads)
         if beside := [name for name in held if bases and name.startswith(bases) and name not in heads]:
             raise CheckpointError(f"the head has `{beside[0]}` beside its weight", hint="pass an unquantised draft")
         inputs = [replace(tensor, role="input") for name, tensor in held.items() if _EMBEDDING.fullmatch(name)]
-        for info, file in source.tensors:
-            if found := _MAP.fullmatch(info.name):
-                if info.dtype not in _TYPES or len(info.shape) != 1:
-                    what = f"`{info.name}` is of the type {info.dtype} and the shape {info.shape}"
+        for tensor in source.tensors:
+            if found := _MAP.fullmatch(tensor.name):
+                if tensor.dtype not in _TYPES or len(tensor.shape) != 1:
+                    what = f"`{tensor.name}` is of the type {tensor.dtype} and the shape {tensor.shape}"
                     raise CheckpointError(what, hint="store one row: of int64 as d2t, of bool as t2d")
-                with file.path.open("rb", buffering=0) as stream:
-                    raw = read_rows(stream, info, np.arange(info.rows))
-                maps[found[1]] = raw.reshape(-1).view(_TYPES[info.dtype])
+                maps[found[1]] = tensor.extent.read().view(_TYPES[tensor.dtype])
         nested = (source.config.get(name) for name in ("transformer_layer_config", "text_config"))
         sizes = [part.get("vocab_size") for part in (source.config, *nested) if isinstance(part, dict)]
-        rows = next((size for size in sizes if type(size) is int), inputs[0].info.rows if inputs else None)
+        rows = next((size for size in sizes if type(size) is int), inputs[0].rows if inputs else None)
         if rows is None:
             raise CheckpointError(f"`{folder / CONFIG}` has no `vocab_size`", hint="add that of the target")
         return cls(source, tuple(heads.values()), inputs[0] if inputs else None, rows, maps)
@@ -120,15 +118,15 @@ class DraftFolder:
     @property
     def ids(self) -> Ids:
         """The target's id of every row of the head."""
-        offsets, n = self.maps.get("d2t"), self.heads[0].info.rows if self.heads else self.rows
+        offsets, n = self.maps.get("d2t"), self.heads[0].rows if self.heads else self.rows
         return np.arange(n) if offsets is None else np.arange(len(offsets)) + offsets.astype(np.int64)
 
     def require_sound(self) -> None:
         """Refuses a draft whose head, embedding and maps do not fit each other: rows would go to the wrong ids."""
-        ids, mask, rows = np.unique(self.ids), self.maps.get("t2d"), [head.info.rows for head in self.heads]
+        ids, mask, rows = np.unique(self.ids), self.maps.get("t2d"), [head.rows for head in self.heads]
         is_whole = "d2t" in self.maps or not rows or rows[0] == self.rows
         fits = len(ids) == len(self.ids) and not len(ids[(ids < 0) | (ids >= self.rows)]) and {*rows} <= {len(ids)}
-        embeds = self.embedding is None or self.embedding.info.rows == self.rows
+        embeds = self.embedding is None or self.embedding.rows == self.rows
         if not (is_whole and fits and embeds and (mask is None or np.array_equal(np.flatnonzero(mask), ids))):
             folder = self.source.folder
             what = f"the head, the embedding and the maps of `{folder}` do not fit each other, or `vocab_size`"
@@ -165,10 +163,10 @@ class DraftJob:
             own = [draft.embedding] if config.get(TIED) and draft.embedding else []
             tensors = own or find_vocabulary(open_checkpoint(target)).tensors
             found = max((each for each in tensors if each.role != "bias"), key=lambda each: each.role == "output")
-            heads = (VocabTensor(replace(found.info, name="lm_head.weight"), found.file, "output"),)
-        if lacking := [i for i in ids if row_of.get(i, heads[0].info.rows) >= heads[0].info.rows]:
+            heads = (VocabTensor.of(replace(found, name="lm_head.weight"), "output"),)
+        if lacking := [i for i in ids if row_of.get(i, heads[0].rows) >= heads[0].rows]:
             raise CheckpointError(
-                f"the head of `{folder}` has {heads[0].info.rows:,} rows, and none for {len(lacking):,} of the "
+                f"the head of `{folder}` has {heads[0].rows:,} rows, and none for {len(lacking):,} of the "
                 f"{len(ids):,} chosen ids, such as {lacking[0]:,}",
                 hint=f"pass the draft before its head was cut, that of this model, or other {option('ids')}",
             )
@@ -237,7 +235,7 @@ class DraftJob:
         """Writes every weight file: new tables and maps, and all other tensors as they are."""
         source, arrays = self.draft.source, dict[str, npt.NDArray[Any]]()
         if self.ids is not None:
-            named = {found[1]: tensor.name for tensor, _ in source.tensors if (found := _MAP.fullmatch(tensor.name))}
+            named = {found[1]: tensor.name for tensor in source.tensors if (found := _MAP.fullmatch(tensor.name))}
             d2t, t2d = maps_of(self.ids, self.rows)
             arrays = {named.get("d2t", "d2t"): d2t, named.get("t2d", "t2d"): t2d}
         compared = write_weights(source, self.tables, out, arrays)
@@ -254,7 +252,7 @@ def _head_tables(
     heads: tuple[VocabTensor, ...], sources: Iterable[Source], options: TransplantOptions, lengths: Iterable[int] = ()
 ) -> NewTables:
     """Heads whose new rows are given by rows of the old ones."""
-    rows, new = heads[0].info.rows, tuple(sources)
+    rows, new = heads[0].rows, tuple(sources)
     changes = VocabPlan(rows, new, tuple(sorted({*range(rows)}.difference(new))), tuple(lengths))
     vocabulary = Vocabulary(heads, rows, tied=False, found_by=_FOUND)
     return NewTables(vocabulary, Renumbering(changes, (rows, len(new))), options, Unused())

@@ -6,6 +6,7 @@ Reads headers only. Nothing is unpickled, and no code of the folder is executed.
 import json
 import os
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tokengraft.checkpoint.ids import read_config
-from tokengraft.checkpoint.tensors import TensorFile, TensorInfo
+from tokengraft.checkpoint.tensors import Tensor, TensorFile
 from tokengraft.errors import CheckpointError, SourceNotFoundError
 from tokengraft.output.json_file import parse_json, require_plain
 
@@ -48,9 +49,9 @@ class Checkpoint:
         return nested if isinstance(nested, dict) and "vocab_size" in nested else self.config
 
     @property
-    def tensors(self) -> Iterator[tuple[TensorInfo, TensorFile]]:
-        """All tensors, with their files."""
-        return ((tensor, file) for file in self.files for tensor in file.tensors.values())
+    def tensors(self) -> Iterator[Tensor]:
+        """All tensors."""
+        return (tensor for file in self.files for tensor in file.tensors.values())
 
 
 def has_weights(source: str | os.PathLike[str]) -> bool:
@@ -155,10 +156,10 @@ def _missing(folder: Path, name: str, *, sharded: bool) -> CheckpointError:
 def _require_listed(checkpoint: Checkpoint) -> None:
     """Refuses an index that does not match the files."""
     held: dict[str, str] = {}
-    for tensor, holder in checkpoint.tensors:
-        first = held.setdefault(tensor.name, holder.path.name)
-        if first != holder.path.name:
-            both = f"both `{first}` and `{holder.path.name}` have the tensor `{tensor.name}`"
+    for tensor in checkpoint.tensors:
+        first = held.setdefault(tensor.name, tensor.path.name)
+        if first != tensor.path.name:
+            both = f"both `{first}` and `{tensor.path.name}` have the tensor `{tensor.name}`"
             raise CheckpointError(both, hint=DOWNLOAD)
     for name, file in (checkpoint.index or {"weight_map": held})["weight_map"].items():
         if held.get(name) != file:
@@ -237,3 +238,9 @@ def predicts_tokens(config: dict[str, Any]) -> bool:
     names = [str(name) for name in listed] if isinstance(listed, list) else []
     without_head = [name for name in names if re.fullmatch(r".*(?<!LMHead)(?<!MT)Model", name)]
     return generates(config) and not (names and without_head == names)
+
+
+def initializer_range(config: dict[str, Any]) -> float:
+    """The standard deviation of a model's initial weights, from its config; 0.02 if the config has none."""
+    spread = config.get("initializer_range")
+    return float(spread) if isinstance(spread, int | float) and 0 < spread <= sys.float_info.max else 0.02

@@ -11,13 +11,14 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
 from math import prod
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
-from tokengraft.checkpoint.tensors import TensorFile, TensorInfo
+from tokengraft.checkpoint.tensors import Tensor, TensorFile
 from tokengraft.errors import CheckpointError, OptionError, SourceNotFoundError
 
 MAGIC = b"GGUF"
@@ -27,7 +28,6 @@ STRING, ARRAY = 8, 9
 INT32, FLOAT32 = 5, 6
 _FORMATS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 """The formats of values of fixed size, by the number of their type."""
-_BUFFER = 1 << 20
 _MOST_DIMENSIONS, _MOST_NESTED = 4, 8
 
 
@@ -41,8 +41,11 @@ class GgufKey:
     """A number, a bool, the bytes of a string, an array of numpy, or a tuple of bytes or of arrays."""
     raw: bytes
     """The bytes of the value in the file, without name and type."""
-    item_type: int | None = None
-    """The type of the items of an array."""
+
+    @property
+    def item_type(self) -> int | None:
+        """The type of the items of an array."""
+        return int.from_bytes(self.raw[:4], "little") if self.type == ARRAY else None
 
     @property
     def text(self) -> str:
@@ -51,17 +54,17 @@ class GgufKey:
 
 
 @dataclass(frozen=True)
-class GgufFile:
-    """The keys of a GGUF file, and where its tensors are."""
+class GgufFile(TensorFile):
+    """The keys of a GGUF file, and where its tensors are.
 
-    path: Path
+    The first axis of a shape is that of the rows, the last of ggml's dimensions.
+    """
+
     version: int
     keys: Mapping[str, GgufKey]
     """In the order of the file."""
-    tensors: Mapping[str, TensorInfo]
-    """In the order of the file. The first axis of a shape is that of the rows, the last of ggml's dimensions."""
     type_numbers: Mapping[str, int]
-    """The number of the type of each tensor."""
+    """The number of the type of each tensor, in the order of the file."""
 
     @classmethod
     def open(cls, path: Path) -> "GgufFile":
@@ -70,8 +73,8 @@ class GgufFile:
             raise SourceNotFoundError(f"there is no file `{path}`", hint="check the path of the GGUF file")
         block_sizes()
         try:
-            with path.open("rb") as stream:
-                return _parse(path, _Cursor(stream, path.stat().st_size))
+            with path.open("rb") as stream, mmap(stream.fileno(), 0, access=ACCESS_READ) as data:
+                return _parse(path, _Cursor(data))
         except (OSError, ValueError, struct.error, OverflowError, MemoryError) as error:
             raise CheckpointError(
                 f"`{path}` is not a complete GGUF file: {error}", hint="download or convert the model again"
@@ -82,37 +85,28 @@ class GgufFile:
         """The start of every tensor is a multiple of this."""
         return self.keys[ALIGNMENT].value if ALIGNMENT in self.keys else 32
 
-    def as_tensor_file(self) -> TensorFile:
-        """The tensors in the order of their data, as those of a safetensors file."""
-        ordered = sorted(self.tensors.values(), key=lambda tensor: (tensor.start, tensor.size, tensor.name))
-        return TensorFile(self.path, MappingProxyType({tensor.name: tensor for tensor in ordered}), None)
-
     def with_changes(self, keys: Mapping[str, GgufKey], rows: Mapping[str, int]) -> "GgufFile":
         """The file with other values of some keys and other numbers of rows of some tensors, placed one by one."""
-        changed = replace(self, keys=MappingProxyType({**self.keys, **keys}))
         resized = {name: t.with_rows(rows[name]) if name in rows else t for name, t in self.tensors.items()}
-        at = _aligned(len(changed._head(resized)), self.alignment)
-        placed = {}
-        for name in self.as_tensor_file().tensors:
-            placed[name] = replace(resized[name], start=at)
-            at = _aligned(at + resized[name].size, self.alignment)
-        return replace(changed, tensors=MappingProxyType({name: placed[name] for name in self.tensors}))
+        changed = replace(self, keys=MappingProxyType({**self.keys, **keys}), tensors=resized)
+        at = len(changed.head())
+        for name, tensor in resized.items():
+            resized[name] = replace(tensor, start=at)
+            at = _aligned(at + tensor.size, self.alignment)
+        return changed
 
     def head(self) -> bytes:
         """The bytes before the data of tensors, padding included."""
-        raw = self._head(self.tensors)
-        return raw.ljust(_aligned(len(raw), self.alignment), b"\0")
-
-    def _head(self, tensors: Mapping[str, TensorInfo]) -> bytes:
-        parts = [MAGIC, struct.pack("<IQQ", self.version, len(tensors), len(self.keys))]
+        parts = [MAGIC, struct.pack("<IQQ", self.version, len(self.tensors), len(self.keys))]
         for key in self.keys.values():
             parts += [_string(key.name.encode()), struct.pack("<I", key.type), key.raw]
-        first = min((tensor.start for tensor in tensors.values()), default=0)
-        for name, tensor in tensors.items():
-            dimensions = struct.pack(f"<I{len(tensor.shape)}Q", len(tensor.shape), *reversed(tensor.shape))
-            place = struct.pack("<IQ", self.type_numbers[name], tensor.start - first)
-            parts += [_string(name.encode()), dimensions, place]
-        return b"".join(parts)
+        first = min((tensor.start for tensor in self.tensors.values()), default=0)
+        for name, number in self.type_numbers.items():
+            shape, start = self.tensors[name].shape, self.tensors[name].start
+            dimensions = struct.pack(f"<I{len(shape)}Q", len(shape), *reversed(shape))
+            parts += [_string(name.encode()), dimensions, struct.pack("<IQ", number, start - first)]
+        raw = b"".join(parts)
+        return raw.ljust(_aligned(len(raw), self.alignment), b"\0")
 
 
 def wrong_file(found: str) -> CheckpointError:
@@ -150,13 +144,13 @@ def string_key(name: str, value: bytes) -> GgufKey:
 
 def strings_key(name: str, values: list[bytes]) -> GgufKey:
     """A key with an array of strings."""
-    return GgufKey(name, ARRAY, tuple(values), struct.pack("<IQ", STRING, len(values)) + _packed(values), STRING)
+    return GgufKey(name, ARRAY, tuple(values), struct.pack("<IQ", STRING, len(values)) + b"".join(map(_string, values)))
 
 
 def numbers_key(name: str, item_type: int, values: Any) -> GgufKey:
     """A key with an array of numbers of a type."""
     array = np.asarray(values, f"<{_FORMATS[item_type]}")
-    return GgufKey(name, ARRAY, array, struct.pack("<IQ", item_type, len(array)) + array.tobytes(), item_type)
+    return GgufKey(name, ARRAY, array, struct.pack("<IQ", item_type, len(array)) + array.tobytes())
 
 
 def number_key(key: GgufKey, value: int) -> GgufKey:
@@ -171,37 +165,27 @@ def _string(value: bytes) -> bytes:
     return struct.pack("<Q", len(value)) + value
 
 
-def _packed(values: list[bytes]) -> bytes:
-    pack = struct.Struct("<Q").pack
-    return b"".join([part for value in values for part in (pack(len(value)), value)])
-
-
 def _aligned(at: int, alignment: int) -> int:
     return -(-at // alignment) * alignment
 
 
 class _Cursor:
-    """Reads a file from the beginning, with a buffer; refuses to read beyond its end."""
+    """Reads a file from the beginning; refuses to read beyond its end."""
 
-    def __init__(self, stream: BinaryIO, size: int) -> None:
-        self.stream, self.size = stream, size
-        self.buffer, self.begin, self.at = b"", 0, 0
+    def __init__(self, data: mmap) -> None:
+        self.data, self.at = data, 0
 
     @property
-    def place(self) -> int:
-        """The position in the file."""
-        return self.begin + self.at
+    def left(self) -> int:
+        """The bytes that were not read yet."""
+        return len(self.data) - self.at
 
     def take(self, size: int) -> bytes:
         """The next bytes."""
-        if size > self.size - self.place:
-            raise ValueError(f"it ends within the {size:,} bytes at {self.place:,}")
-        if self.at + size > len(self.buffer):
-            rest = self.buffer[self.at :]
-            self.begin, self.at = self.place, 0
-            self.buffer = rest + self.stream.read(max(size - len(rest), _BUFFER))
+        if size > self.left:
+            raise ValueError(f"it ends within the {size:,} bytes at {self.at:,}")
         self.at += size
-        return self.buffer[self.at - size : self.at]
+        return self.data[self.at - size : self.at]
 
     def number(self, form: str) -> Any:
         """The next number of a format of `struct`."""
@@ -213,17 +197,13 @@ class _Cursor:
 
     def strings(self, n: int) -> list[bytes]:
         """The next strings. A loop of its own: a vocabulary has hundreds of thousands."""
-        found: list[bytes] = []
+        found, data, end, at = list[bytes](), self.data, len(self.data), self.at
         length = struct.Struct("<Q").unpack_from
-        while len(found) < n:
-            buffer, at, end = self.buffer, self.at, len(self.buffer)
-            while at + 8 <= end and len(found) < n and (stop := at + 8 + length(buffer, at)[0]) <= end:
-                found.append(buffer[at + 8 : stop])
-                at = stop
-            self.at = at
-            if len(found) < n:
-                found.append(self.string())  # the buffer ends within it
-        return found
+        while len(found) < n and at + 8 <= end and (stop := at + 8 + length(data, at)[0]) <= end:
+            found.append(data[at + 8 : stop])
+            at = stop
+        self.at = at
+        return found if len(found) == n else [*found, self.string()]  # which refuses it
 
 
 def _parse(path: Path, cursor: _Cursor) -> GgufFile:
@@ -239,8 +219,9 @@ def _parse(path: Path, cursor: _Cursor) -> GgufFile:
         name, key_type = cursor.string().decode(), cursor.number("I")
         if name in keys:
             raise ValueError(f"it has the key `{name}` twice")
-        keys[name] = GgufKey(name, key_type, *_read_value(cursor, key_type, 0))
-    tensors: dict[str, tuple[int, TensorInfo]] = {}
+        begin, value = cursor.at, _read_value(cursor, key_type, 0)
+        keys[name] = GgufKey(name, key_type, value, cursor.data[begin : cursor.at])
+    tensors: dict[str, tuple[int, Tensor]] = {}
     for _ in range(n_tensors):
         number, tensor = _read_tensor(cursor)
         if tensor.name in tensors:
@@ -249,43 +230,39 @@ def _parse(path: Path, cursor: _Cursor) -> GgufFile:
     alignment = keys[ALIGNMENT].value if ALIGNMENT in keys else 32
     if type(alignment) is not int or alignment < 1 or alignment & (alignment - 1) or alignment > 1 << 20:
         raise ValueError(f"`{ALIGNMENT}` is {alignment!r}, not a power of two")
-    data, placed = _aligned(cursor.place, alignment), {}
+    data, placed = _aligned(cursor.at, alignment), list[Tensor]()
     for name, (_, tensor) in tensors.items():
-        if tensor.start % alignment or data + tensor.start + tensor.size > cursor.size:
+        if tensor.start % alignment or data + tensor.start + tensor.size > len(cursor.data):
             raise ValueError(f"the tensor `{name}` at {tensor.start:,} is not aligned or not inside the file")
-        placed[name] = replace(tensor, start=data + tensor.start)
-    for before, after in pairwise(sorted(placed.values(), key=lambda tensor: (tensor.start, tensor.size))):
+        placed.append(replace(tensor, start=data + tensor.start, path=path))
+    placed.sort(key=lambda tensor: (tensor.start, tensor.size, tensor.name))
+    for before, after in pairwise(placed):
         if before.start + before.size > after.start:
             raise ValueError(f"the tensors `{before.name}` and `{after.name}` overlap")
     numbers = {name: number for name, (number, _) in tensors.items()}
-    return GgufFile(path, version, MappingProxyType(keys), MappingProxyType(placed), MappingProxyType(numbers))
+    by_name = {tensor.name: tensor for tensor in placed}
+    return GgufFile(path, MappingProxyType(by_name), None, version, MappingProxyType(keys), MappingProxyType(numbers))
 
 
-def _read_value(cursor: _Cursor, value_type: int, depth: int) -> tuple[Any, bytes, int | None]:
-    """A value, its bytes, and for an array the type of its items."""
+def _read_value(cursor: _Cursor, value_type: int, depth: int) -> Any:
     if value_type == STRING:
-        value = cursor.string()
-        return value, _string(value), None
+        return cursor.string()
     if value_type in _FORMATS:
-        raw = cursor.take(struct.calcsize(f"<{_FORMATS[value_type]}"))
-        return struct.unpack(f"<{_FORMATS[value_type]}", raw)[0], raw, None
+        return cursor.number(_FORMATS[value_type])
     if value_type != ARRAY or depth == _MOST_NESTED:
-        raise ValueError(f"the value before byte {cursor.place:,} has the unknown type {value_type}")
+        raise ValueError(f"the value before byte {cursor.at:,} has the unknown type {value_type}")
     item_type, n = cursor.number("I"), cursor.number("Q")
-    head = struct.pack("<IQ", item_type, n)
     if item_type in _FORMATS:
-        raw = cursor.take(n * struct.calcsize(f"<{_FORMATS[item_type]}"))
-        return np.frombuffer(raw, f"<{_FORMATS[item_type]}"), head + raw, item_type
-    if n * 8 > cursor.size - cursor.place:  # a string or an array has 8 bytes or more
-        raise ValueError(f"an array of {n:,} items at {cursor.place:,} reaches beyond its end")
-    if item_type == STRING:
-        strings = cursor.strings(n)
-        return tuple(strings), head + _packed(strings), item_type
-    items = [_read_value(cursor, item_type, depth + 1) for _ in range(n)]
-    return tuple(value for value, _, _ in items), head + b"".join(raw for _, raw, _ in items), item_type
+        items = np.dtype(f"<{_FORMATS[item_type]}")
+        return np.frombuffer(cursor.take(n * items.itemsize), items)
+    if n * 8 > cursor.left:  # a string or an array has 8 bytes or more
+        raise ValueError(f"an array of {n:,} items at {cursor.at:,} reaches beyond its end")
+    return tuple(
+        cursor.strings(n) if item_type == STRING else [_read_value(cursor, item_type, depth + 1) for _ in range(n)]
+    )
 
 
-def _read_tensor(cursor: _Cursor) -> tuple[int, TensorInfo]:
+def _read_tensor(cursor: _Cursor) -> tuple[int, Tensor]:
     """The number of the type of a tensor, and the tensor with its offset as its start."""
     name = cursor.string().decode()
     n_dimensions = cursor.number("I")
@@ -299,4 +276,4 @@ def _read_tensor(cursor: _Cursor) -> tuple[int, TensorInfo]:
     if dimensions[0] % block:
         raise ValueError(f"the tensor `{name}` has rows of {dimensions[0]:,}, no multiple of the {block} of {dtype}")
     size = prod(dimensions) // block * block_bytes
-    return number, TensorInfo(name, dtype, tuple(reversed(dimensions)), offset, size)
+    return number, Tensor(name, dtype, tuple(reversed(dimensions)), offset, size)

@@ -10,14 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from threading import Event
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from tokengraft.checkpoint.folder import Role
 from tokengraft.checkpoint.gguf_file import (
-    ARRAY,
     INT32,
     GgufFile,
     GgufKey,
@@ -42,10 +40,10 @@ from tokengraft.checkpoint.gguf_vocabulary import (
 )
 from tokengraft.checkpoint.ids import SUPPRESSED, Renumbering, suppressing
 from tokengraft.checkpoint.layout import VocabTensor, Vocabulary, require_no_other_tables
-from tokengraft.checkpoint.result import ByteComparison, Transplant, comparisons, describe, write_table
-from tokengraft.checkpoint.rows import require_untied, unused_rows
+from tokengraft.checkpoint.result import ByteComparison, Transplant, comparisons, describe
+from tokengraft.checkpoint.rows import unused_rows
 from tokengraft.checkpoint.table import NewTables, TransplantOptions, renumbering_of
-from tokengraft.checkpoint.tensors import ITEM_BYTES, Q8_0, copy_bytes
+from tokengraft.checkpoint.tensors import ITEM_BYTES, Q8_0, Part, write_parts
 from tokengraft.errors import CheckpointError
 from tokengraft.formats.huggingface import write_tokenizer_json
 from tokengraft.formats.sources import load
@@ -102,7 +100,6 @@ class GgufJob:
             )
         tokens = GgufVocabulary.of(file)
         vocabulary = find_tables(file, len(tokens.tokens))
-        require_untied(options.output_init, tied=vocabulary.tied)
         inside = base_tokenizer(tokens, new)
         if base is not None:
             require_base(tokens, inside, new, base)
@@ -113,7 +110,7 @@ class GgufJob:
         changes = plan(inside, new)
         renumbering = renumbering_of(changes, vocabulary.rows, options.pad_multiple)
         change = VocabularyChange(tokens, inside, new, renumbering)
-        fixed = [tensor.info for tensor in vocabulary.tensors if tensor.info.dtype not in WRITABLE]
+        fixed = [tensor for tensor in vocabulary.tensors if tensor.dtype not in WRITABLE]
         unused = unused_rows(renumbering, options.hole_rows, change.id_fields)
         if options.hole_rows is None and fixed:
             warnings += (_KEPT_HOLES.format(len(unused.rows)),) if unused.rows else ()
@@ -137,17 +134,17 @@ class GgufJob:
     def write(self, out: Path, *, force: bool) -> Transplant:
         """Writes the file, and compares it with the source."""
         tables = self.tables
-        names = (tensor.info.name for tensor in tables.vocabulary.tensors)
+        names = (tensor.name for tensor in tables.vocabulary.tensors)
         target = self.file.with_changes(self.keys, dict.fromkeys(names, tables.rows))
         with new_file(out, force=force) as partial:
-            _write(self.file, target, tables, partial)
+            write_parts(partial, _parts(self.file, target, tables))
             compared = _compared(self.file, target, tables, partial)
         return replace(self.describe(), compared=compared)
 
 
 def find_tables(file: GgufFile, rows: int) -> Vocabulary:
     """The tensors with a vocabulary axis, if they all have a row for each token."""
-    held, tensors = file.as_tensor_file(), file.tensors
+    tensors = {name: file.tensors[name] for name in file.type_numbers}
     roles: dict[str, Role] = {name: role for name in tensors for pattern, role in _TABLES if pattern.fullmatch(name)}
     if INPUT not in roles:
         raise CheckpointError(
@@ -161,26 +158,21 @@ def find_tables(file: GgufFile, rows: int) -> Vocabulary:
     others = ((name, tensor.shape) for name, tensor in tensors.items() if name not in roles)
     numbers = {key.name.rsplit(".", 1)[-1]: key.value for key in file.keys.values() if type(key.value) is int}
     require_no_other_tables(others, rows, numbers)
-    tables = tuple(VocabTensor(tensors[name], held, role) for name, role in roles.items())
+    tables = tuple(VocabTensor.of(tensors[name], role) for name, role in roles.items())
     return Vocabulary(tables, rows, OUTPUT not in roles, "the names of GGUF")
 
 
-def _write(source: GgufFile, target: GgufFile, tables: NewTables, out: Path) -> None:
-    """Writes the file ``target``: its keys, and its tensors where they are."""
-    changed = {tensor.info.name: tensor for tensor in tables.vocabulary.tensors}
+def _parts(source: GgufFile, target: GgufFile, tables: NewTables) -> Iterator[Part]:
+    """What the file ``target`` consists of: its keys, and its tensors where they are."""
+    changed = {tensor.name: tensor for tensor in tables.vocabulary.tensors}
     total, progress = sum(tensor.size for tensor in source.tensors.values()), tables.options.progress
-    # numpy warns of numbers that are not finite; the comparison refuses new rows with such numbers
-    with np.errstate(all="ignore"), source.path.open("rb", buffering=0) as old, out.open("wb") as new:
-        new.write(target.head())
-        for name, tensor in target.as_tensor_file().tensors.items():
-            before = source.tensors[name]
-            if name in changed:
-                write_table(tables, changed[name], old, new, Event())
-            else:
-                copy_bytes(old, before.start, before.size, new, Event())
-            new.write(b"\0" * (-(tensor.start + tensor.size) % source.alignment))
-            if progress:
-                progress(source.path.name, before.size, total)
+    yield target.head()
+    for name, tensor in target.tensors.items():
+        before = source.tensors[name]
+        yield from tables.parts(changed[name]) if name in changed else [before.extent]
+        yield b"\0" * (-(tensor.start + tensor.size) % source.alignment)
+        if progress:
+            progress(source.path.name, before.size, total)
 
 
 def _compared(source: GgufFile, target: GgufFile, tables: NewTables, out: Path) -> ByteComparison:
@@ -193,7 +185,7 @@ def _compared(source: GgufFile, target: GgufFile, tables: NewTables, out: Path) 
             "after writing, the keys or the places of tensors are not as intended",
             hint="check the disk and try again; please report this",
         )
-    parts = comparisons(source.as_tensor_file(), written.as_tensor_file(), tables.copies_by_table)
+    parts = comparisons(source, written, tables.copies_by_table)
     with ThreadPoolExecutor(2, thread_name_prefix="compare") as pool:
         return ByteComparison.total(pool.map(lambda part: part(), parts))
 
@@ -327,14 +319,11 @@ class VocabularyChange:
 
 
 def _renumbered(key: GgufKey, renumbering: Renumbering, file: str) -> GgufKey:
-    if key.type == ARRAY and isinstance(key.value, np.ndarray) and key.item_type is not None:
-        ids = (renumbering.new_id(_id(key, value), key.name, file) for value in key.value)
-        return numbers_key(key.name, key.item_type, [i for i in ids if i is not None])
-    new_id = renumbering.new_id(_id(key, key.value), key.name, file)
-    return key if new_id is None else number_key(key, new_id)
-
-
-def _id(key: GgufKey, value: Any) -> int:
-    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
+    """A key with the new ids of those that it has."""
+    listed = key.value.tolist() if isinstance(key.value, np.ndarray) else [key.value]
+    if any(type(value) is not int for value in listed):
         raise wrong_file(f"`{key.name}` is {key.text}; a token id is a whole number")
-    return int(value)
+    ids = [i for value in listed if (i := renumbering.new_id(value, key.name, file)) is not None]
+    if key.item_type is not None:
+        return numbers_key(key.name, key.item_type, ids)
+    return number_key(key, ids[0]) if ids else key

@@ -5,13 +5,17 @@
 
 import random
 from collections.abc import Collection, Hashable, Iterator, Mapping
+from dataclasses import replace
+from functools import cache, partial
 from importlib import import_module
 from inspect import signature
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tokengraft.checkpoint.folder import Checkpoint, class_with_encoder, predicts_tokens
+import numpy as np
+
+from tokengraft.checkpoint.folder import Checkpoint, class_with_encoder, initializer_range, predicts_tokens
 from tokengraft.checkpoint.ids import (
     CONFIG,
     FROM_MODEL,
@@ -24,9 +28,9 @@ from tokengraft.checkpoint.ids import (
     suppressing,
 )
 from tokengraft.checkpoint.layout import VocabTensor, Vocabulary, find_vocabulary, require_fixed_ids
-from tokengraft.checkpoint.rows import Init, require_untied, unused_rows
-from tokengraft.checkpoint.table import NewTables, TransplantOptions, initializer_range, renumbering_of, require_absent
-from tokengraft.checkpoint.tensors import Raw, TensorFile, TensorInfo
+from tokengraft.checkpoint.rows import Init, unused_rows
+from tokengraft.checkpoint.table import NewTables, TransplantOptions, renumbering_of, require_absent
+from tokengraft.checkpoint.tensors import Raw, Tensor, TensorFile
 from tokengraft.errors import CheckpointError, OptionError, option, require_type, wrong_type
 from tokengraft.progress import stage
 from tokengraft.vocab_plan import Source, VocabPlan
@@ -41,33 +45,32 @@ _WRAPPED = ("base_layer", "original_module")
 
 def _tables(model: Any) -> "tuple[Checkpoint, Vocabulary, dict[str, torch.Tensor]]":
     """A transformers model as it would be saved, the tables that `transplant` would find in it, and their tensors."""
-    import torch
-
     _require_plain_tables(model.get_input_embeddings(), model.get_output_embeddings())
     saved, found = model.state_dict().keys(), dict[Hashable, tuple[str, "torch.Tensor"]]()
     named = (model.named_parameters(remove_duplicate=False), model.named_buffers(remove_duplicate=False))
     for name, weight in chain(*named):
         if name in saved:  # tied ones are listed once
             found.setdefault(storage(weight), (name, weight))
-    weights, names, infos = dict(found.values()), _names(), dict[str, TensorInfo]()
+    weights, names, tensors = dict(found.values()), _names(), dict[str, Tensor]()
     for name, weight in weights.items():
-        size = weight.numel() * weight.element_size()
-        infos[name] = TensorInfo(name, names.get(weight.dtype, str(weight.dtype)), tuple(weight.shape), 0, size)
-
-    def same_rows(first: VocabTensor, second: VocabTensor) -> bool:
-        one, other = (weights[tensor.info.name].detach() for tensor in (first, second))
-        if one.dtype != other.dtype or one.shape != other.shape:
-            return False
-        one, other = (table.contiguous().view(torch.uint8) for table in (one, other))
-        return bool(torch.equal(one, other.to(one.device)))
-
+        kind, size = names.get(weight.dtype, str(weight.dtype)), weight.numel() * weight.element_size()
+        tensor = Tensor(name, kind, tuple(weight.shape), 0, size)
+        tensors[name] = replace(tensor, data=cache(partial(_bytes, weight, tensor.rows)))
     config = model.config.to_dict() | {"architectures": [type(model).__name__]}
-    checkpoint = Checkpoint(Path(), config, (TensorFile(Path(), infos, None),), None)
-    vocabulary = find_vocabulary(checkpoint, same_rows)
-    weights = {tensor.info.name: weights[tensor.info.name] for tensor in vocabulary.tensors}
+    checkpoint = Checkpoint(Path(), config, (TensorFile(Path(), tensors, None),), None)
+    vocabulary = find_vocabulary(checkpoint)
+    weights = {tensor.name: weights[tensor.name] for tensor in vocabulary.tensors}
     for name, weight in weights.items():
         _require_here(weight, f"`{name}`")
     return checkpoint, vocabulary, weights
+
+
+def _bytes(weight: "torch.Tensor", rows: int) -> Raw:
+    """The bytes of a table, by rows."""
+    import torch
+
+    found: Raw = weight.detach().cpu().contiguous().reshape(rows, -1).view(torch.uint8).numpy()
+    return found
 
 
 def storage(weight: "torch.Tensor") -> Hashable:
@@ -181,7 +184,6 @@ def transplant_model(
         )
     renumbering = renumbering_of(plan, before, chosen.pad_multiple)
     require_fixed_ids(vocabulary.shorter, checkpoint.config, renumbering)
-    require_untied(chosen.output_init, tied=vocabulary.tied)
     # Everything that may fail is done before the first change.
     generation = _distinct(model, "generation_config")
     sized = ((config, getattr(config, "vocab_size", None)) for config in _distinct(model, "config"))
@@ -211,14 +213,8 @@ def _parameter(weight: "torch.Tensor", tables: NewTables, tensor: VocabTensor) -
     """The new parameter or buffer that replaces an old one."""
     import torch
 
-    info, rows = tensor.info, tables.rows_after(tensor.info)
-    old: Raw = weight.detach().cpu().contiguous().reshape(info.rows, -1).view(torch.uint8).numpy()
-    new = (
-        torch.from_numpy(tables.whole(tensor, old))
-        .view(weight.dtype)
-        .reshape(info.with_rows(rows).shape)
-        .to(weight.device)
-    )
+    table = torch.from_numpy(np.concatenate([*tables.parts(tensor)]))
+    new = table.view(weight.dtype).reshape(tables.resized(tensor).shape).to(weight.device)
     is_parameter = isinstance(weight, torch.nn.Parameter)
     return torch.nn.Parameter(new, requires_grad=weight.requires_grad) if is_parameter else new
 

@@ -7,7 +7,7 @@ each layer in Gemma-3n, are known by their names. Some models fix ids: see `requ
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,7 @@ from tokengraft.checkpoint.folder import (
     known_architecture,
 )
 from tokengraft.checkpoint.ids import Renumbering, config_numbers
-from tokengraft.checkpoint.tensors import ITEM_BYTES, TensorFile, TensorInfo, equal_bytes
+from tokengraft.checkpoint.tensors import ITEM_BYTES, Tensor, same_bytes
 from tokengraft.errors import CheckpointError
 
 PER_LAYER, PER_LAYER_SIZE = "embed_tokens_per_layer", "vocab_size_per_layer_input"
@@ -39,19 +39,18 @@ _UNQUANTISED = "transplant the unquantised model (bf16, f16 or f32) and quantise
 
 
 @dataclass(frozen=True)
-class VocabTensor:
+class VocabTensor(Tensor):
     """A tensor whose first axis is the vocabulary."""
 
-    info: TensorInfo
-    file: TensorFile
-    role: Role
+    role: Role = "input"
     further: bool = False
     """Whether it is a table beside the embedding and the output, such as those of multi-token prediction, or a copy of
     one that is stored twice. It may have fewer rows, if it is for the first ids only."""
 
-
-SameRows = Callable[[VocabTensor, VocabTensor], bool]
-"""Whether two tables have the same rows."""
+    @classmethod
+    def of(cls, tensor: Tensor, role: Role, further: bool = False) -> "VocabTensor":
+        """A tensor in a role."""
+        return cls(**vars(tensor) | {"role": role, "further": further})
 
 
 @dataclass(frozen=True)
@@ -68,14 +67,11 @@ class Vocabulary:
     @property
     def shorter(self) -> list[int]:
         """The numbers of rows of tables that are for the first ids only."""
-        return [tensor.info.rows for tensor in self.tensors if tensor.info.rows < self.rows]
+        return [tensor.rows for tensor in self.tensors if tensor.rows < self.rows]
 
 
-def find_vocabulary(checkpoint: Checkpoint, same_rows: SameRows | None = None) -> Vocabulary:
-    """The tensors with a vocabulary axis, by the table of architectures, or by their shapes.
-
-    ``checkpoint`` may describe a model in memory. By default, ``same_rows`` compares tables in their files.
-    """
+def find_vocabulary(checkpoint: Checkpoint) -> Vocabulary:
+    """The tensors with a vocabulary axis, by the table of architectures, or by their shapes."""
     config, size = checkpoint.config, checkpoint.text_config.get("vocab_size")
     known = known_architecture(config)
     if config.get("is_encoder_decoder") and not (known and family_of(known) == ENCODER_DECODER):
@@ -101,9 +97,9 @@ def find_vocabulary(checkpoint: Checkpoint, same_rows: SameRows | None = None) -
         )
     _refuse_strange_tables(checkpoint)
     found_by = f"the names of {known}" if known else f"their shapes: {architecture(config)} is not in the table"
-    vocabulary = _checked(checkpoint, vocabulary_tensors(checkpoint), found_by, same_rows or same_bytes)
-    listed = {tensor.info.name for tensor in vocabulary.tensors}
-    others = ((tensor.name, tensor.shape) for tensor, _ in checkpoint.tensors if tensor.name not in listed)
+    vocabulary = _checked(checkpoint, vocabulary_tensors(checkpoint), found_by)
+    listed = {tensor.name for tensor in vocabulary.tensors}
+    others = ((tensor.name, tensor.shape) for tensor in checkpoint.tensors if tensor.name not in listed)
     require_no_other_tables(others, vocabulary.rows, config)
     return vocabulary
 
@@ -112,30 +108,30 @@ def vocabulary_tensors(checkpoint: Checkpoint) -> list[VocabTensor]:
     """The tensors with a vocabulary axis, not checked: by the table of architectures, or by their shapes."""
     known = known_architecture(checkpoint.config)
     tensors = _by_name(checkpoint, family_of(known)) if known else _by_shape(checkpoint)
-    further = ((tensor, file, further_role(tensor.name)) for tensor, file in checkpoint.tensors)
-    return tensors + [VocabTensor(tensor, file, role, True) for tensor, file, role in further if role]
+    further = ((tensor, further_role(tensor.name)) for tensor in checkpoint.tensors)
+    return tensors + [VocabTensor.of(tensor, role, True) for tensor, role in further if role]
 
 
 def module_path(tensor: VocabTensor, config: dict[str, Any]) -> str | None:
     """The path of a table's module in the model's class of transformers; None if it is not known for certain.
 
-    >>> table = VocabTensor(TensorInfo("wte.weight", "F32", (9, 4), 0, 144), None, "input")
+    >>> table = VocabTensor("wte.weight", "F32", (9, 4), 0, 144)
     >>> module_path(table, {"architectures": ["GPT2LMHeadModel"]}), module_path(table, {"architectures": ["Other"]})
     ('transformer.wte', None)
     """
     family = family_of(known_architecture(config) or "")
     names = architecture_table()["families"][family][tensor.role] if family in _DECODERS else []
     # The first name has the prefix that files of the model without its head lack.
-    return str(names[0]).removesuffix(".weight") if tensor.info.name in names else None
+    return str(names[0]).removesuffix(".weight") if tensor.name in names else None
 
 
 def _by_name(checkpoint: Checkpoint, family: str) -> list[VocabTensor]:
-    held = {tensor.name: (tensor, file) for tensor, file in checkpoint.tensors}
+    held = {tensor.name: tensor for tensor in checkpoint.tensors}
     wanted: dict[Role, list[str]] = architecture_table()["families"][family]
     found = {role: [name for name in names if name in held] for role, names in wanted.items()}
     stored_twice = family in (ENCODER, ENCODER_DECODER)  # tied tables, by older versions of transformers
     return [
-        VocabTensor(*held[name], role, further=stored_twice and name != names[0])
+        VocabTensor.of(held[name], role, stored_twice and name != names[0])
         for role, names in found.items()
         for name in names
     ]
@@ -145,7 +141,7 @@ def _by_shape(checkpoint: Checkpoint) -> list[VocabTensor]:
     """Tensors whose first axis is as long as the vocabulary, with roles by their names."""
     size = checkpoint.text_config.get("vocab_size")
     candidates = []
-    for tensor, file in checkpoint.tensors:
+    for tensor in checkpoint.tensors:
         if type(size) is int and re.search(r"(^|\.)lm_head\.weight$", tensor.name) and tensor.shape[:1] != (size,):
             raise CheckpointError(
                 f"`{tensor.name}` has {tensor.rows:,} rows, and `vocab_size` is {size}: "
@@ -167,73 +163,64 @@ def _by_shape(checkpoint: Checkpoint) -> list[VocabTensor]:
                 f"{architecture(checkpoint.config)} is unknown: its role cannot be determined",
                 hint=_REPORT,
             )
-        candidates.append(VocabTensor(tensor, file, role))
+        candidates.append(VocabTensor.of(tensor, role))
     return candidates
 
 
-def _checked(checkpoint: Checkpoint, tensors: list[VocabTensor], found_by: str, same_rows: SameRows) -> Vocabulary:
+def _checked(checkpoint: Checkpoint, tensors: list[VocabTensor], found_by: str) -> Vocabulary:
     main = [tensor for tensor in tensors if not tensor.further]
     by_role = {tensor.role: tensor for tensor in main}
     if "input" not in by_role or len(by_role) < len(main):
-        names = ", ".join(f"`{tensor.info.name}`" for tensor in tensors) or "none"
+        names = ", ".join(f"`{tensor.name}`" for tensor in tensors) or "none"
         raise CheckpointError(f"expected one input embedding, by {found_by}; found: {names}", hint=_REPORT)
     for tensor in tensors:
-        shape = tensor.info.shape[1:] if tensor.role == "bias" and tensor.info.is_flat else tensor.info.shape
-        if len(shape) != (1 if tensor.role == "bias" else 2) or not tensor.info.size:
+        shape = tensor.shape[1:] if tensor.role == "bias" and tensor.is_flat else tensor.shape
+        if len(shape) != (1 if tensor.role == "bias" else 2) or not tensor.size:
             raise CheckpointError(
-                f"`{tensor.info.name}` has the shape {tensor.info.shape}, which is not that of a table of tokens",
+                f"`{tensor.name}` has the shape {tensor.shape}, which is not that of a table of tokens",
                 hint=DOWNLOAD,
             )
-    rows = by_role["input"].info.rows
+    rows = by_role["input"].rows
     for tensor in tensors:
         _require_plain(tensor, rows, checkpoint)
     # Without an output, it is tied. With one, it is if the rows are equal and the config does not say otherwise:
     # transformers 5 unties tables that differ, whatever the config says.
     says_tied = checkpoint.config.get("tie_word_embeddings", checkpoint.text_config.get("tie_word_embeddings"))
     tied = "output" not in by_role or (
-        (says_tied is None or bool(says_tied)) and same_rows(by_role["input"], by_role["output"])
+        (says_tied is None or bool(says_tied)) and same_bytes(by_role["input"], by_role["output"])
     )
     order: dict[Role, int] = {"input": 0, "output": 1, "bias": 2}
     ordered = tuple(sorted(tensors, key=lambda tensor: (tensor.further, order[tensor.role])))
     return Vocabulary(ordered, rows, tied, found_by)
 
 
-def same_bytes(first: VocabTensor, second: VocabTensor) -> bool:
-    """Whether two tables have the same bytes."""
-    size = first.info.size
-    with first.file.path.open("rb", buffering=0) as one, second.file.path.open("rb", buffering=0) as other:
-        return size == second.info.size and equal_bytes(one, first.info.start, other, second.info.start, size)
-
-
 def _require_plain(tensor: VocabTensor, rows: int, checkpoint: Checkpoint) -> None:
-    info = tensor.info
-    base = info.name.removesuffix("weight")
-    scales = [name for name in tensor.file.tensors if name.startswith(base) and name[len(base) :] in _QUANTISED]
-    if info.dtype == "F64":
+    base = tensor.name.removesuffix("weight")
+    scales = [other.name for other in checkpoint.tensors if other.name in {base + part for part in _QUANTISED}]
+    if tensor.dtype == "F64":
         raise CheckpointError(
-            f"`{info.name}` is of the type F64; expected BF16, F16 or F32",
+            f"`{tensor.name}` is of the type F64; expected BF16, F16 or F32",
             hint="save the model with shorter numbers: `model.float().save_pretrained('NEW')`",
         )
-    if info.dtype not in ITEM_BYTES or scales:
+    if tensor.dtype not in ITEM_BYTES or scales:
         raise CheckpointError(
-            f"`{info.name}` is of the type {info.dtype}{', with ' + scales[0] if scales else ''}: it is quantised",
+            f"`{tensor.name}` is of the type {tensor.dtype}{', with ' + scales[0] if scales else ''}: it is quantised",
             hint=_UNQUANTISED,
         )
     # A table for each layer may be for the first ids only.
-    per_layer, held = tensor.further and PER_LAYER in info.name, info.rows
+    per_layer, held = tensor.further and PER_LAYER in tensor.name, tensor.rows
     field = PER_LAYER_SIZE if per_layer else "vocab_size"
     size = checkpoint.text_config.get(field)
     fits = held == size and held <= rows if per_layer else held == rows and size in (None, rows)
     if not fits:
         raise CheckpointError(
-            f"`{info.name}` has {held:,} rows, the input embedding {rows:,}, and `{field}` in config.json is {size}",
+            f"`{tensor.name}` has {held:,} rows, the input embedding {rows:,}, and `{field}` in config.json is {size}",
             hint="save the model again with transformers, which makes them agree",
         )
 
 
 def _refuse_strange_tables(checkpoint: Checkpoint) -> None:
-    for tensor, _ in checkpoint.tensors:
-        name = tensor.name
+    for name in (tensor.name for tensor in checkpoint.tensors):
         if "embed" in name and "per_layer" in name and not further_role(name):
             raise CheckpointError(
                 f"the model has a table of tokens for each layer (`{name}`), which is not supported",

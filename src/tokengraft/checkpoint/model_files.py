@@ -189,7 +189,7 @@ def _index(source: Checkpoint, vocabulary: Vocabulary, rows: int) -> bytes:
     """The index of tensors with the new total sizes."""
     raw = (source.folder / INDEX).read_bytes()
     index = json.loads(raw)
-    metadata, tables = index.get("metadata"), [tensor.info for tensor in vocabulary.tensors]
+    metadata, tables = index.get("metadata"), vocabulary.tensors
     sizes = {
         "total_size": sum(table.row_bytes for table in tables),
         "total_parameters": sum(table.width for table in tables),

@@ -10,7 +10,6 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -22,6 +21,7 @@ from tokengraft.checkpoint.folder import (
     Checkpoint,
     architecture,
     generates,
+    initializer_range,
     open_checkpoint,
     predicts_tokens,
     require_no_adapter,
@@ -49,17 +49,15 @@ from tokengraft.checkpoint.result import (
     write_report,
     write_weights,
 )
-from tokengraft.checkpoint.rows import init_name, require_untied, unused_rows
+from tokengraft.checkpoint.rows import init_name, unused_rows
 from tokengraft.checkpoint.table import (
     NewTables,
-    OldRows,
     TransplantOptions,
-    initializer_range,
     plan_of_rows,
     renumbering_of,
     repaired,
 )
-from tokengraft.checkpoint.tensors import Ids, Raw, TensorFile, all_finite, header_bytes, read_into, read_rows
+from tokengraft.checkpoint.tensors import Ids, Tensor, TensorFile, all_finite, write_tensors
 from tokengraft.errors import CheckpointError, OptionError, option, require
 from tokengraft.formats.sources import load, load_folder
 from tokengraft.output.atomic import new_folder, write_files
@@ -94,7 +92,6 @@ class ModelJob:
         require_transformer_here(folder)
         source = open_checkpoint(folder)
         vocabulary = find_vocabulary(source)
-        require_untied(options.output_init, tied=vocabulary.tied)
         if (folder / _MARIAN).exists():
             raise CheckpointError(
                 f"`{folder}` has a tokenizer of Marian (`{_MARIAN}`): a text is split by one model for its source "
@@ -129,7 +126,7 @@ class ModelJob:
 
     def describe(self) -> Transplant:
         """The result before anything is written."""
-        changed = {tensor.file.path.name for tensor in self.tables.vocabulary.tensors}
+        changed = {tensor.path.name for tensor in self.tables.vocabulary.tensors}
         copied = tuple(file.path.name for file in self.source.files if file.path.name not in changed)
         warnings = [*self._stale()]
         new = {self.new.strings[i] for i, source in enumerate(self.tables.plan.sources) if isinstance(source, tuple)}
@@ -262,14 +259,11 @@ class NewRowsJob(ModelJob):
         """Writes the config and the weights of the adapter, and reads the weights again."""
         ids, found = self._rows, adapter_tables(self.source, self.tables)
         require(len(ids) > 0, "no row changes, so there is nothing to write to an adapter", "pass another tokenizer")
-        infos = [
-            replace(tensor.info.with_rows(len(ids)), name=f"{PREFIX}{path}.{ROWS}") for path, tensor in found.items()
+        written = [
+            (replace(tensor.with_rows(len(ids)), name=f"{PREFIX}{path}.{ROWS}"), self.tables.blocks(tensor, ids))
+            for path, tensor in found.items()
         ]
-        with np.errstate(all="ignore"), (folder / ADAPTER_WEIGHTS).open("wb") as new:
-            new.write(header_bytes(infos, {"format": "pt"}))
-            for tensor in found.values():
-                for block in _blocks(self.tables, tensor, ids):
-                    new.write(block.data)
+        write_tensors(folder / ADAPTER_WEIGHTS, written, {"format": "pt"})
         config = {
             "base_model_name_or_path": self.names[0],
             "inference_mode": True,
@@ -279,8 +273,21 @@ class NewRowsJob(ModelJob):
             "trainable_token_indices": {path.rpartition(".")[2]: ids.tolist() for path in found},
         }
         (folder / ADAPTER_CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-        _require_equal(folder, self.tables, found, ids)
+        again = TensorFile.open(folder / ADAPTER_WEIGHTS).tensors.values()
+        for tensor, new in zip(found.values(), again, strict=True):
+            self._require_equal(tensor, new)
         return ByteComparison(new_rows=len(ids) * len(found))
+
+    def _require_equal(self, tensor: VocabTensor, new: Tensor) -> None:
+        """Refuses a written table that differs from what was computed, or has numbers that are not finite."""
+        at = 0
+        with np.errstate(all="ignore"):
+            for block in self.tables.blocks(tensor, self._rows):
+                again = new.read(np.arange(at, at := at + len(block)))
+                if not np.array_equal(again, block):
+                    raise CheckpointError(f"rows of `{new.name}` differ from what was written", hint="check the disk")
+                if not all_finite(again, new.dtype):
+                    raise not_finite(tensor.name)
 
 
 def adapter_tables(source: Checkpoint, tables: NewTables) -> dict[str, VocabTensor]:
@@ -297,7 +304,7 @@ def adapter_tables(source: Checkpoint, tables: NewTables) -> dict[str, VocabTens
         )
     for tensor in vocabulary.tensors:
         if tensor.further or tensor.role == "bias":
-            raise _refused(f"the model has the table `{tensor.info.name}`, whose rows an adapter cannot replace")
+            raise _refused(f"the model has the table `{tensor.name}`, whose rows an adapter cannot replace")
     tied, stored = vocabulary.tied, any(tensor.role == "output" for tensor in vocabulary.tensors)
     says = source.config.get("tie_word_embeddings")
     if says is not tied and (stored or says is not None):
@@ -319,30 +326,3 @@ def _refused(reason: str, hint: str = "") -> CheckpointError:
 
 def _whole() -> str:
     return f"leave out {option('as_adapter')}, which writes the whole model"
-
-
-def _blocks(tables: NewTables, tensor: VocabTensor, ids: Ids) -> Iterator[Raw]:
-    """The new rows with some ids, in parts."""
-    with tensor.file.path.open("rb", buffering=0) as stream:
-        old: OldRows = partial(read_rows, stream, tensor.info)
-        at = 0
-        for part in tables.parts(tensor, old):
-            wanted = ids[np.searchsorted(ids, at) : np.searchsorted(ids, at + len(part))] - at
-            if len(wanted):
-                yield np.ascontiguousarray(old(part.start + wanted) if isinstance(part, range) else part[wanted])
-            at += len(part)
-
-
-def _require_equal(folder: Path, tables: NewTables, found: Mapping[str, VocabTensor], ids: Ids) -> None:
-    """Refuses a written file that differs from what was computed, or has numbers that are not finite."""
-    written = TensorFile.open(folder / ADAPTER_WEIGHTS)
-    with written.path.open("rb", buffering=0) as stream, np.errstate(all="ignore"):
-        for info, tensor in zip(written.tensors.values(), found.values(), strict=True):
-            stream.seek(info.start)
-            for block in _blocks(tables, tensor, ids):
-                again = np.empty_like(block)
-                read_into(stream, again.reshape(-1))
-                if not np.array_equal(again, block):
-                    raise CheckpointError(f"rows of `{info.name}` differ from what was written", hint="check the disk")
-                if not all_finite(again, info.dtype):
-                    raise not_finite(tensor.info.name)

@@ -6,6 +6,7 @@ again, byte by byte, in parts that can run in threads.
 """
 
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from itertools import accumulate, groupby
 from pathlib import Path
 from threading import Event
 from types import MappingProxyType
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,26 +25,23 @@ import numpy.typing as npt
 from tokengraft import _core
 from tokengraft.checkpoint.folder import Checkpoint
 from tokengraft.checkpoint.in_memory import Behaviour
-from tokengraft.checkpoint.layout import VocabTensor
 from tokengraft.checkpoint.model_files import REPORT
 from tokengraft.checkpoint.rows import HoleRows, init_name
 from tokengraft.checkpoint.table import NewTables
 from tokengraft.checkpoint.tensors import (
     ITEM_BYTES,
     PIECE,
+    Extent,
     Ids,
+    Part,
+    Tensor,
     TensorFile,
-    TensorInfo,
     all_finite,
-    copy_bytes,
     equal_bytes,
-    header_bytes,
-    long_runs,
-    raise_if,
-    read_rows,
-    share_or_copy,
+    write_parts,
+    write_tensors,
 )
-from tokengraft.errors import CheckpointError, Progress, option
+from tokengraft.errors import CheckpointError, OptionError, Progress, option
 from tokengraft.output.atomic import sync
 from tokengraft.representation import Table, sentences, shown
 from tokengraft.vocab_plan import VocabPlan
@@ -149,10 +147,7 @@ def describe(tables: NewTables) -> Transplant:
         plan=tables.plan,
         rows_before=vocabulary.rows,
         rows_after=tables.rows,
-        tensors=tuple(
-            (t.info.name, t.role, t.info.dtype, t.info.size, t.info.row_bytes * tables.rows_after(t.info))
-            for t in vocabulary.tensors
-        ),
+        tensors=tuple((t.name, t.role, t.dtype, t.size, tables.resized(t).size) for t in vocabulary.tensors),
         tied=vocabulary.tied,
         found_by=vocabulary.found_by,
         init=(init_name(tables.options.inits[0]), init_name(tables.options.inits[1])),
@@ -189,18 +184,7 @@ def write_record(folder: Path, facts: Mapping[str, Any], result: Mapping[str, An
 
 
 ROWS_BYTES = 1 << 20
-"""Bytes of rows that are compared at a time, where they are not consecutive in the source."""
-_KEPT = "a kept row of `{}` differs from the source"
-
-
-class _Range(NamedTuple):
-    """Bytes that must be equal in both files."""
-
-    what: str
-    old_start: int
-    new_start: int
-    size: int
-    counted: ByteComparison
+"""Bytes of rows that are compared at a time."""
 
 
 def comparisons(old: TensorFile, new: TensorFile, tables: Mapping[str, Ids]) -> Iterator[Callable[[], ByteComparison]]:
@@ -211,57 +195,41 @@ def comparisons(old: TensorFile, new: TensorFile, tables: Mapping[str, Ids]) -> 
     """
     if list(new.tensors) != list(old.tensors):
         raise _damage(f"`{old.path.name}` has different tensors from the source")
-    ranges: list[_Range] = []
+    pieces = list[tuple[str, Extent, Extent]]()
     for name, tensor in old.tensors.items():
         written, copies = new.tensors[name], tables.get(name)
         wanted = tensor if copies is None else tensor.with_rows(len(copies))
         if (written.dtype, written.shape, written.size) != (wanted.dtype, wanted.shape, wanted.size):
             raise _damage(f"the tensor `{name}` has the shape {written.shape}, not {wanted.shape}, or a different type")
         if copies is None:
-            what = f"the tensor `{name}` differs from the source"
-            for at in range(0, max(tensor.size, 1), PIECE):
-                size = min(PIECE, tensor.size - at)
-                counted = ByteComparison(untouched_tensors=int(at == 0), untouched_bytes=size)
-                ranges.append(_Range(what, tensor.start + at, written.start + at, size, counted))
+            pieces += ((name, *both) for both in zip(tensor.extent.pieces(), written.extent.pieces(), strict=True))
             continue
-        row, outside = tensor.row_bytes, np.ones(len(copies), bool)
-        for begin, end in long_runs(copies):
-            outside[begin:end] = False
-            step = max(1, PIECE // row)
-            for at in range(begin, end, step):
-                n = min(step, end - at)
-                starts = (tensor.start + int(copies[at]) * row, written.start + at * row)
-                ranges.append(_Range(_KEPT.format(name), *starts, n * row, ByteComparison(kept_rows=n)))
-        others, step = np.flatnonzero(outside), max(1, ROWS_BYTES // row)
-        blocks = (others[at : at + step] for at in range(0, len(others), step))
-        yield from (partial(_compare_rows, old, new, name, rows, copies[rows]) for rows in blocks)
-    if old.path.samefile(new.path):  # a hard link
-        yield partial(ByteComparison.total, [part.counted for part in ranges])
-        return
-    # In groups of about `PIECE` bytes: a model can have a hundred thousand small tensors.
-    ends = accumulate(part.size for part in ranges)
-    for _, batch in groupby(zip(ranges, ends, strict=True), lambda pair: pair[1] // PIECE):
-        yield partial(_compare_ranges, old, new, [part for part, _ in batch])
+        step = max(1, ROWS_BYTES // tensor.row_bytes)
+        blocks = (np.arange(at, min(at + step, len(copies))) for at in range(0, len(copies), step))
+        yield from (partial(_compared_rows, tensor, written, rows, copies[rows]) for rows in blocks)
+    untouched = [tensor.size for name, tensor in old.tensors.items() if name not in tables]
+    yield partial(ByteComparison, untouched_tensors=len(untouched), untouched_bytes=sum(untouched))
+    if not old.path.samefile(new.path):  # a hard link
+        # In groups of about `PIECE` bytes: a model can have a hundred thousand small tensors.
+        ends = accumulate(extent.size for _, extent, _ in pieces)
+        for _, batch in groupby(zip(pieces, ends, strict=True), lambda pair: pair[1] // PIECE):
+            yield partial(_compared_pieces, [piece for piece, _ in batch])
 
 
-def _compare_ranges(old: TensorFile, new: TensorFile, ranges: list[_Range]) -> ByteComparison:
-    with old.path.open("rb", buffering=0) as before, new.path.open("rb", buffering=0) as after:
-        for part in ranges:
-            if not equal_bytes(before, part.old_start, after, part.new_start, part.size):
-                raise _damage(part.what)
-    return ByteComparison.total(part.counted for part in ranges)
+def _compared_pieces(pieces: list[tuple[str, Extent, Extent]]) -> ByteComparison:
+    for name, old, new in pieces:
+        if not equal_bytes(old, new):
+            raise _damage(f"the tensor `{name}` differs from the source")
+    return ByteComparison()
 
 
-def _compare_rows(old: TensorFile, new: TensorFile, name: str, rows: Ids, sources: Ids) -> ByteComparison:
+def _compared_rows(old: Tensor, new: Tensor, rows: Ids, sources: Ids) -> ByteComparison:
     """Compares kept rows with their sources, and requires finite numbers in new rows."""
-    kept = sources >= 0
-    with old.path.open("rb", buffering=0) as before, new.path.open("rb", buffering=0) as after:
-        written = read_rows(after, new.tensors[name], rows)
-        source = read_rows(before, old.tensors[name], sources[kept])
-    if not np.array_equal(written[kept], source):
-        raise _damage(_KEPT.format(name))
-    if not all_finite(written[~kept], new.tensors[name].dtype):
-        raise not_finite(name)
+    written, kept = new.read(rows), sources >= 0
+    if not np.array_equal(written if kept.all() else written[kept], old.read(sources[kept])):
+        raise _damage(f"a kept row of `{new.name}` differs from the source")
+    if not all_finite(written[~kept], new.dtype):
+        raise not_finite(new.name)
     return ByteComparison(kept_rows=int(kept.sum()), new_rows=int((~kept).sum()))
 
 
@@ -297,19 +265,23 @@ def write_weights(
     Arrays replace tensors of their names. New tensors are put at the end of the last file.
     """
     stop, options = Event(), tables[0].options
-    held = {name: file for file in source.files for name in file.tensors}
-    changed = {tensor.info.name: (each, tensor) for each in tables for tensor in each.vocabulary.tensors}
+    held = {tensor.name for tensor in source.tensors}
     copies = {name: copied for each in tables for name, copied in each.copies_by_table.items()}
-    new = {*changed, *arrays} - held.keys()
+    changed: dict[str, tuple[Tensor, Iterable[Part]]] = {}
+    for each in tables:
+        changed |= {tensor.name: (each.resized(tensor), each.parts(tensor)) for tensor in each.vocabulary.tensors}
+    for name, array in arrays.items():
+        kind = "BOOL" if array.dtype == bool else "I64"
+        changed[name] = Tensor(name, kind, array.shape, 0, array.nbytes), [array.tobytes()]
+    new = changed.keys() - held
     with _threads(stop) as (writing, comparing):
 
         def write_and_compare(file: TensorFile) -> ByteComparison:
             out, here = folder / file.path.name, {*file.tensors, *(new if file is source.files[-1] else ())}
-            if here.isdisjoint((*changed, *arrays)):
+            if here.isdisjoint(changed):
                 share_or_copy(file.path.resolve(), out, stop, hard_link=options.hard_link)
             else:
-                some = {name: table for name, table in changed.items() if name in here}
-                write_file(file, some, out, stop, {name: array for name, array in arrays.items() if name in here})
+                write_file(file, {name: table for name, table in changed.items() if name in here}, out, stop)
             before, after = (
                 replace(one, tensors={name: t for name, t in one.tensors.items() if name not in {*arrays, *new}})
                 for one in (file, TensorFile.open(out))
@@ -323,41 +295,25 @@ def write_weights(
         return ByteComparison.total(_finished(jobs, folder, options.progress))
 
 
-def write_file(
-    file: TensorFile,
-    changed: Mapping[str, tuple[NewTables, VocabTensor]],
-    out: Path,
-    stop: Event,
-    arrays: Arrays,
-) -> None:
-    """Writes a weight file with new tables and arrays in their places, or at its end if it has none of their names."""
-    infos = {**file.tensors}
-    infos |= {name: tensor.info.with_rows(tables.rows_after(tensor.info)) for name, (tables, tensor) in changed.items()}
-    for name, array in arrays.items():
-        infos[name] = TensorInfo(name, "BOOL" if array.dtype == bool else "I64", array.shape, 0, array.nbytes)
-    # A damaged checkpoint may have rows that are not finite, and numpy would warn of each.
-    with np.errstate(all="ignore"), file.path.open("rb", buffering=0) as old, out.open("wb") as new:
-        new.write(header_bytes([*infos.values()], file.metadata))
-        for name, info in infos.items():
-            if name in changed:
-                tables, tensor = changed[name]
-                with tensor.file.path.open("rb", buffering=0) as table:
-                    write_table(tables, tensor, table, new, stop)
-            elif name in arrays:
-                new.write(arrays[name].tobytes())
-            else:
-                copy_bytes(old, info.start, info.size, new, stop)
+def write_file(file: TensorFile, changed: Mapping[str, tuple[Tensor, Iterable[Part]]], out: Path, stop: Event) -> None:
+    """Writes a weight file with changed tensors in their places, or at its end if it has none of their names."""
+    kept = {name: (tensor, [tensor.extent]) for name, tensor in file.tensors.items() if name not in changed}
+    names = dict.fromkeys((*file.tensors, *changed))
+    write_tensors(out, [changed.get(name) or kept[name] for name in names], file.metadata, stop)
 
 
-def write_table(tables: NewTables, tensor: VocabTensor, old: BinaryIO, new: BinaryIO, stop: Event) -> None:
-    """Appends a new table to a file."""
-    info = tensor.info
-    for part in tables.parts(tensor, partial(read_rows, old, info)):
-        raise_if(stop)
-        if isinstance(part, range):
-            copy_bytes(old, info.start + part.start * info.row_bytes, len(part) * info.row_bytes, new, stop)
-        else:
-            new.write(part.data)
+def share_or_copy(source: Path, out: Path, stop: Event, *, hard_link: bool) -> None:
+    """Copies a file: as a hard link if asked for, else its bytes."""
+    if not hard_link:
+        write_parts(out, [Extent(source, 0, source.stat().st_size)], stop)
+        return
+    try:
+        os.link(source, out)
+    except OSError as error:
+        raise OptionError(
+            f"cannot link `{source.name}` to `{out.parent.parent}`: {error.strerror}",
+            hint=f"leave out {option('hard_link')}, or write to the file system of the source",
+        ) from error
 
 
 @contextmanager

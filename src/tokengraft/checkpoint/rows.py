@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from tokengraft.checkpoint.ids import NEVER_CHOSEN, Renumbering, generated_ids
 from tokengraft.checkpoint.tensors import Ids, Rows
-from tokengraft.errors import OptionError, option
+from tokengraft.errors import OptionError
 from tokengraft.vocab_plan import VocabPlan
 
 Table = Literal["input", "output"]
@@ -219,16 +219,6 @@ DEFAULT = "fvt-rare"
 Init = str | Initialiser
 """The name of an initialiser, or a function."""
 FUNCTION = "function "
-
-
-def require_untied(output_init: Init | None, *, tied: bool) -> None:
-    """Refuses an initialiser for the output of a model whose output shares its rows with the input."""
-    if tied and output_init is not None:
-        raise OptionError(
-            f"an initialiser for the output ({init_name(output_init)}) was given, but the model's output is tied to "
-            "its input",
-            hint=f"leave out {option('output_init')}",
-        )
 
 
 def init_name(init: Init) -> str:

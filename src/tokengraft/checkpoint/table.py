@@ -5,8 +5,7 @@ many rows a new table has, `model_rows` what fewer rows save.
 """
 
 import os
-import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -29,7 +28,7 @@ from tokengraft.checkpoint.rows import (
     init_name,
     rows_by,
 )
-from tokengraft.checkpoint.tensors import Ids, Raw, TensorInfo, all_finite, long_runs, narrow, widen
+from tokengraft.checkpoint.tensors import Extent, Ids, Raw, Tensor, all_finite, long_runs, narrow, widen
 from tokengraft.errors import CheckpointError, OptionError, Progress, option, require, require_type, seed, whole_number
 from tokengraft.representation import set_fields, shown
 from tokengraft.tokenizer.kind import spell, token_bytes
@@ -38,8 +37,6 @@ from tokengraft.vocab_plan import VocabPlan, token_length
 
 BLOCK_BYTES = 1 << 18
 """Bytes of rows that are computed at a time. As 64-bit floats they still fit into the cache of a core."""
-OldRows = Callable[[Ids], Raw]
-"""Gives the bytes of some rows of an old table, in the given order."""
 PadMultiple = int | Literal["keep"]
 _ITEM_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 
@@ -207,6 +204,15 @@ class NewTables:
     of_changes: bool = False
     """Whether the tables are those of an adapter."""
 
+    def __post_init__(self) -> None:
+        init = self.options.output_init
+        if self.vocabulary.tied and init is not None:
+            raise OptionError(
+                f"an initialiser for the output ({init_name(init)}) was given, but the model's output is tied to its "
+                "input",
+                hint=f"leave out {option('output_init')}",
+            )
+
     @property
     def plan(self) -> VocabPlan:
         """From the old to the new tokens."""
@@ -225,8 +231,7 @@ class NewTables:
     @property
     def copies_by_table(self) -> dict[str, Ids]:
         """The same for each table, by its name."""
-        infos = (tensor.info for tensor in self.vocabulary.tensors)
-        return {info.name: self.copies[: self.rows_after(info)] for info in infos}
+        return {tensor.name: self.copies[: self.rows_after(tensor)] for tensor in self.vocabulary.tensors}
 
     @cached_property
     def token_rows(self) -> Ids:
@@ -234,26 +239,26 @@ class NewTables:
         ids = {*self.plan.moved, *self.plan.removed}
         return np.array(sorted(i for i in ids if i < self.vocabulary.rows), np.int64)
 
-    def rows_after(self, table: TensorInfo) -> int:
+    def rows_after(self, table: Tensor) -> int:
         """Rows of the new table. A table for the first ids only keeps its rows; see `require_fixed_ids`."""
         return self.rows if table.rows == self.vocabulary.rows else table.rows
 
-    def parts(self, tensor: VocabTensor, old: OldRows) -> Iterator[range | Raw]:
-        """The rows of one new table, in order: ranges of old rows to copy, and blocks of new bytes."""
-        table, copies = _NewTable(self, tensor, old), self.copies[: self.rows_after(tensor.info)]
-        size, begin = max(1, BLOCK_BYTES // max(tensor.info.row_bytes, 1)), 0
+    def resized(self, tensor: VocabTensor) -> VocabTensor:
+        """A table with the rows that it will have."""
+        return tensor.with_rows(self.rows_after(tensor))
+
+    def parts(self, tensor: VocabTensor) -> Iterator[Extent | Raw]:
+        """The rows of one new table, in order: runs of old rows to copy, and blocks of new bytes."""
+        table, copies, begin = _NewTable(self, tensor), self.copies[: self.rows_after(tensor)], 0
         for start, end in [*long_runs(copies), (len(copies), len(copies))]:
-            for at in range(begin, start, size):
-                ids = range(at, min(at + size, start))
-                yield table.block(ids, copies[ids.start : ids.stop])
+            yield from table.blocks(np.arange(begin, start))
             if start < end:
-                yield range(int(copies[start]), int(copies[end - 1]) + 1)
+                yield tensor.run(int(copies[start]), int(copies[end - 1]) + 1)
             begin = end
 
-    def whole(self, tensor: VocabTensor, old: Raw) -> Raw:
-        """All rows of one new table, from those of the old one."""
-        parts = self.parts(tensor, lambda ids: old[ids])
-        return np.concatenate([old[part.start : part.stop] if isinstance(part, range) else part for part in parts])
+    def blocks(self, tensor: VocabTensor, ids: Ids) -> Iterator[Raw]:
+        """Some rows of one new table."""
+        return _NewTable(self, tensor).blocks(ids)
 
 
 @dataclass(frozen=True)
@@ -262,7 +267,6 @@ class _NewTable:
 
     tables: NewTables
     tensor: VocabTensor
-    old: OldRows
 
     @property
     def _as_input(self) -> bool:
@@ -271,13 +275,13 @@ class _NewTable:
     @cached_property
     def old_table(self) -> TableInfo:
         """What initialisers know of the old table."""
-        tables, info, tied = self.tables, self.tensor.info, self.tables.vocabulary.tied
+        tables, tensor, tied = self.tables, self.tensor, self.tables.vocabulary.tied
         # Logits are computed from an output, and from an input that is tied to it; a table for each layer is only read.
-        of_output = self.tensor.role != "input" or (tied and PER_LAYER not in info.name)
+        of_output = tensor.role != "input" or (tied and PER_LAYER not in tensor.name)
         return TableInfo(
-            ids=tables.token_rows[tables.token_rows < info.rows],
-            read=lambda rows: widen(self.old(rows), info.dtype),
-            width=info.width,
+            ids=tables.token_rows[tables.token_rows < tensor.rows],
+            read=lambda rows: widen(tensor.read(rows), tensor.dtype),
+            width=tensor.width,
             spread=tables.spread,
             seed=tables.options.seed,
             table="input" if self._as_input else "output",
@@ -286,27 +290,30 @@ class _NewTable:
             of_changes=tables.of_changes,
         )
 
-    def block(self, ids: range, sources: Ids) -> Raw:
-        """New rows, of which those with a source are copied."""
-        kept, holes = sources >= 0, self.tables.unused
+    def blocks(self, ids: Ids) -> Iterator[Raw]:
+        """The new rows with some ids, a block at a time."""
+        size = max(1, BLOCK_BYTES // max(self.tensor.row_bytes, 1))
+        return (self._block(ids[at : at + size]) for at in range(0, len(ids), size))
+
+    def _block(self, ids: Ids) -> Raw:
+        sources, holes = self.tables.copies[ids], self.tables.unused
+        kept = sources >= 0
         if kept.all():
-            return self.old(sources)
-        unused = ~kept & [i in holes.rows for i in ids]
+            return self.tensor.read(sources)
+        unused = ~kept & [i in holes.rows for i in ids.tolist()]
         new = ~(kept | unused)
-        if new.all():
-            return self._token_rows([*ids])
-        block = np.empty((len(ids), self.tensor.info.row_bytes), np.uint8)
-        block[kept] = self.old(sources[kept])
+        block = np.empty((len(ids), self.tensor.row_bytes), np.uint8)
+        block[kept] = self.tensor.read(sources[kept])
         if unused.any():
             row = holes.row(self.old_table, is_bias=self.tensor.role == "bias")
-            block[unused] = narrow(row[None], self.tensor.info.dtype)
+            block[unused] = narrow(row[None], self.tensor.dtype)
         if new.any():
-            block[new] = self._token_rows([ids[place] for place in np.flatnonzero(new)])
+            block[new] = self._token_rows(ids[new].tolist())
         return block
 
     def _token_rows(self, ids: list[int]) -> Raw:
         """Rows for new tokens, from the old rows of their pieces. Every row is read once."""
-        plan, dtype, width = self.tables.plan, self.tensor.info.dtype, self.tensor.info.width
+        plan, dtype, width = self.tables.plan, self.tensor.dtype, self.tensor.width
         init = self.tables.options.inits[0 if self._as_input else 1]
         if self.tensor.role == "bias" and init != DEFAULT:
             init = "fvt"
@@ -315,7 +322,7 @@ class _NewTable:
         pieces = [source if isinstance(source, tuple) else () for source in sources]
         wanted, places = np.unique(np.array([row for rows in pieces for row in rows], np.int64), return_inverse=True)
         counts = [*map(len, pieces)]
-        values = widen(self.old(wanted), dtype).reshape(len(wanted), width)
+        values = widen(self.tensor.read(wanted), dtype).reshape(len(wanted), width)
         tokens = NewTokens(ids, np.array(counts, np.int64), places, values, wanted)
         rows = narrow(rows_by(initialiser, tokens, self.old_table), dtype)
         # Rows of the package's own initialisers are not finite only if the model's are not, which is found later.
@@ -348,12 +355,6 @@ def copied_rows(plan: VocabPlan, old_rows: int, rows: int, unused: Collection[in
     return copies
 
 
-def initializer_range(config: dict[str, Any]) -> float:
-    """The standard deviation of a model's initial weights, from its config; 0.02 if the config has none."""
-    spread = config.get("initializer_range")
-    return float(spread) if isinstance(spread, int | float) and 0 < spread <= sys.float_info.max else 0.02
-
-
 class ModelRows(NamedTuple):
     """The tables of a model that have a row for each token."""
 
@@ -376,9 +377,10 @@ def model_rows(source: str | os.PathLike[str]) -> ModelRows | None:
         if has_weights(source):
             vocabulary = find_vocabulary(open_checkpoint(folder))
             # A table for the first ids only keeps its rows.
-            tables = [tensor for tensor in vocabulary.tensors if tensor.info.rows == vocabulary.rows]
-            infos = [tensor.info for tensor in tables if not (vocabulary.tied and tensor.role == "output")]
-            return ModelRows(vocabulary.rows, sum(info.width for info in infos), sum(info.row_bytes for info in infos))
+            whole = [tensor for tensor in vocabulary.tensors if tensor.rows == vocabulary.rows]
+            tables = [tensor for tensor in whole if not (vocabulary.tied and tensor.role == "output")]
+            row = sum(table.width for table in tables), sum(table.row_bytes for table in tables)
+            return ModelRows(vocabulary.rows, *row)
     except CheckpointError:  # `transplant` refuses it, and says why
         pass
     config = read_config(folder / CONFIG) if os.path.isfile(folder / CONFIG) else None  # noqa: PTH113 - a name may be too long

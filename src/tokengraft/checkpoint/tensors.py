@@ -1,28 +1,31 @@
-"""Safetensors files, read in blocks: a header of JSON, then the bytes of every tensor; and rows as numbers or bytes.
+"""`Tensor`: a tensor in a file or in memory, read by rows, as bytes or numbers; and how files of tensors are written.
 
-The `safetensors` package reads and writes complete tensors, and its numpy interface has no bf16. This module reads
-single rows of large tables, as bytes. Rows of Q8_0, a type of ggml, are blocks of 32 numbers as 8-bit integers, with a
-16-bit scale before them.
+All models are tensors to the rest of the package: those of safetensors files (`TensorFile`), of GGUF files, of adapters
+and of models in memory. The `safetensors` package reads and writes complete tensors, and its numpy interface has no
+bf16. Rows of Q8_0, a type of ggml, are blocks of 32 numbers as 8-bit integers, with a 16-bit scale before them.
 
-Ranges of bytes are copied and compared without reading them into memory. The kernel copies where it can
-(`copy_file_range`). On a file system that can share blocks, it does, and a range needs no space of its own.
+A new file is a sequence of parts (`write_parts`): bytes, and extents of other files. Extents are copied and compared
+without reading them into memory. The kernel copies where it can (`copy_file_range`). On a file system that can share
+blocks, it does, and an extent needs no space of its own.
 """
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 from math import prod
 from pathlib import Path
 from threading import Event
 from types import MappingProxyType
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from tokengraft.errors import CheckpointError, OptionError, option
+from tokengraft.errors import CheckpointError
 
 ITEM_BYTES = {"BF16": 2, "F16": 2, "F32": 4}
 """Bytes per number, by data type. Tables of other types are refused."""
@@ -37,9 +40,34 @@ Raw = npt.NDArray[np.uint8]
 Ids = npt.NDArray[np.int64]
 
 
+class Extent(NamedTuple):
+    """A range of bytes of a file."""
+
+    path: Path
+    start: int
+    size: int
+
+    def pieces(self) -> "Iterator[Extent]":
+        """Its parts of at most `PIECE` bytes."""
+        places = range(self.start, self.start + self.size, PIECE)
+        return (Extent(self.path, at, min(PIECE, self.start + self.size - at)) for at in places)
+
+    def read(self) -> Raw:
+        """The bytes."""
+        raw = np.empty(self.size, np.uint8)
+        with self.path.open("rb", buffering=0) as stream:
+            stream.seek(self.start)
+            read_into(stream, raw)
+        return raw
+
+
+Part = Extent | Raw | bytes
+"""A part of a new file."""
+
+
 @dataclass(frozen=True)
-class TensorInfo:
-    """The name, type, shape and position of a tensor in its file."""
+class Tensor:
+    """The name, type, shape and place of a tensor."""
 
     name: str
     dtype: str
@@ -48,16 +76,20 @@ class TensorInfo:
     """From the beginning of the file."""
     size: int
     """In bytes."""
+    path: Path = Path()
+    """Its file."""
+    data: Callable[[], Raw] | None = None
+    """Of a tensor in memory, gives its bytes, row by row."""
 
     @property
     def rows(self) -> int:
-        """The length of the first axis; of a single row of numbers, such as a bias of the shape [1, n], the second."""
+        """The length of the first axis; of a bias of the shape [1, n], of the second."""
         return (self.shape[1] if self.is_flat else self.shape[0]) if self.shape else 0
 
     @property
     def is_flat(self) -> bool:
-        """Whether it is a single row of numbers, with a first axis of 1."""
-        return len(self.shape) == 2 and self.shape[0] == 1
+        """Whether it is a bias with a first axis of 1."""
+        return len(self.shape) == 2 and self.shape[0] == 1 and self.name.endswith("bias")
 
     @property
     def row_bytes(self) -> int:
@@ -71,10 +103,40 @@ class TensorInfo:
             return self.row_bytes // Q8_BLOCK_BYTES * Q8_BLOCK
         return self.row_bytes // ITEM_BYTES.get(self.dtype, 2)
 
-    def with_rows(self, rows: int) -> "TensorInfo":
+    @property
+    def extent(self) -> Extent:
+        """Where its bytes are."""
+        return Extent(self.path, self.start, self.size)
+
+    def numbers(self) -> Rows:
+        """All its numbers."""
+        return widen(self.extent.read(), self.dtype).reshape(self.shape)
+
+    def with_rows(self, rows: int) -> Self:
         """The tensor with another number of rows."""
         shape = (1, rows) if self.is_flat else (rows, *self.shape[1:])
         return replace(self, shape=shape, size=self.row_bytes * rows)
+
+    def run(self, begin: int, end: int) -> Extent | Raw:
+        """Consecutive rows, as a part of a new file."""
+        if self.data:
+            return self.data()[begin:end]
+        return Extent(self.path, self.start + begin * self.row_bytes, (end - begin) * self.row_bytes)
+
+    def read(self, rows: Ids) -> Raw:
+        """The bytes of some rows, in the given order. Consecutive rows are read together."""
+        if len(rows) and not 0 <= rows.min() <= rows.max() < self.rows:  # bytes of another tensor
+            raise IndexError(f"`{self.name}` has {self.rows} rows, and not {rows.max()}")
+        if self.data:
+            return self.data()[rows]
+        block = np.empty((len(rows), self.row_bytes), np.uint8)
+        breaks = np.flatnonzero(np.diff(rows) != 1) + 1
+        starts = [0, *breaks] if len(rows) else []
+        with self.path.open("rb", buffering=0) as stream:
+            for begin, end in zip(starts, [*breaks, len(rows)], strict=False):
+                stream.seek(self.start + int(rows[begin]) * self.row_bytes)
+                read_into(stream, block[begin:end].reshape(-1))
+        return block
 
 
 @dataclass(frozen=True)
@@ -82,7 +144,7 @@ class TensorFile:
     """The header of a safetensors file."""
 
     path: Path
-    tensors: Mapping[str, TensorInfo]
+    tensors: Mapping[str, Tensor]
     """In the order of their data."""
     metadata: Mapping[str, Any] | None
 
@@ -112,7 +174,7 @@ class TensorFile:
             isinstance(metadata, dict) and all(isinstance(text, str) for text in metadata.values())
         ):
             raise TypeError("`__metadata__` does not map strings to strings")
-        tensors = [_tensor(name, entry, data, size) for name, entry in header.items()]
+        tensors = [replace(_tensor(name, entry, data, size), path=path) for name, entry in header.items()]
         ordered = sorted(tensors, key=lambda tensor: (tensor.start, tensor.size, tensor.name))
         at = data  # as the library does, refuses data that two tensors share or none has
         for tensor in ordered:
@@ -124,7 +186,7 @@ class TensorFile:
         return cls(path, MappingProxyType({tensor.name: tensor for tensor in ordered}), metadata)
 
 
-def _tensor(name: str, entry: dict[str, Any], data: int, size: int) -> TensorInfo:
+def _tensor(name: str, entry: dict[str, Any], data: int, size: int) -> Tensor:
     """One entry of a header, whose data starts at ``data`` in a file of ``size`` bytes."""
     begin, end = map(_count, entry["data_offsets"])
     shape, dtype = tuple(map(_count, entry["shape"])), entry["dtype"]
@@ -133,7 +195,7 @@ def _tensor(name: str, entry: dict[str, Any], data: int, size: int) -> TensorInf
     item = ITEM_BYTES.get(dtype)
     if not begin <= end <= size - data or (item and prod(shape) * item != end - begin):
         raise ValueError(f"the tensor {name!r} is not inside the file")
-    return TensorInfo(name, dtype, shape, data + begin, end - begin)
+    return Tensor(name, dtype, shape, data + begin, end - begin)
 
 
 def _count(value: Any) -> int:
@@ -142,8 +204,8 @@ def _count(value: Any) -> int:
     return value
 
 
-def header_bytes(tensors: list[TensorInfo], metadata: Mapping[str, Any] | None) -> bytes:
-    """The header of a file with these tensors in this order. Their positions are not used."""
+def header_bytes(tensors: Iterable[Tensor], metadata: Mapping[str, Any] | None) -> bytes:
+    """The header of a file with these tensors in this order."""
     header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata is not None else {}
     at = 0
     for tensor in tensors:
@@ -153,27 +215,6 @@ def header_bytes(tensors: list[TensorInfo], metadata: Mapping[str, Any] | None) 
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)  # data is aligned, as the library writes it
     return len(text).to_bytes(8, "little") + text
-
-
-def read_rows(stream: BinaryIO, tensor: TensorInfo, rows: Ids) -> Raw:
-    """The bytes of some rows of a tensor, in the given order. Consecutive rows are read together."""
-    if len(rows) and not 0 <= rows.min() <= rows.max() < tensor.rows:  # bytes of another tensor
-        raise IndexError(f"`{tensor.name}` has {tensor.rows} rows, and not {rows.max()}")
-    block = np.empty((len(rows), tensor.row_bytes), np.uint8)
-    breaks = np.flatnonzero(np.diff(rows) != 1) + 1
-    starts = [0, *breaks] if len(rows) else []
-    for begin, end in zip(starts, [*breaks, len(rows)], strict=False):
-        stream.seek(tensor.start + int(rows[begin]) * tensor.row_bytes)
-        read_into(stream, block[begin:end].reshape(-1))
-    return block
-
-
-def read_tensor(stream: BinaryIO, tensor: TensorInfo) -> Raw:
-    """The bytes of a tensor, in one dimension."""
-    raw = np.empty(tensor.size, np.uint8)
-    stream.seek(tensor.start)
-    read_into(stream, raw)
-    return raw
 
 
 def long_runs(copies: Ids) -> list[tuple[int, int]]:
@@ -192,7 +233,7 @@ def widen(raw: Raw, dtype: str) -> Rows:
     """
     contiguous = np.ascontiguousarray(raw)
     if dtype == Q8_0:
-        return dequantised(contiguous)
+        return np.asarray(_q8_0().dequantize(contiguous), np.float32)
     if dtype == "BF16":
         bits = contiguous.view("<u2").astype(np.uint32)
         bits <<= 16
@@ -222,7 +263,7 @@ def narrow(rows: Rows, dtype: str) -> Raw:
     """
     plain = np.ascontiguousarray(rows, dtype="<f4")
     if dtype == Q8_0:
-        return quantised(plain)
+        return np.asarray(_q8_0().quantize(plain), np.uint8)
     if dtype == "BF16":
         bits = plain.view("<u4")
         # subtle: adding half of the removed bits, less one if the last kept bit is even, rounds ties to even. A NaN
@@ -239,34 +280,11 @@ def narrow(rows: Rows, dtype: str) -> Raw:
     return plain.astype("<f2" if dtype == "F16" else "<f4").view(np.uint8)
 
 
-def dequantised(raw: Raw) -> Rows:
-    """Rows of Q8_0 as 32-bit floats.
+def _q8_0() -> Any:
+    """The type Q8_0 of the `gguf` package, which rounds to the bit as ggml does."""
+    from gguf.quants import Q8_0
 
-    >>> dequantised(np.array([[0x00, 0x3C, 5, *[0] * 30, 0xFF]], np.uint8))[0, [0, 1, 31]]
-    array([ 5.,  0., -1.], dtype=float32)
-    """
-    blocks = np.ascontiguousarray(raw).reshape(-1, Q8_BLOCK_BYTES)
-    scale = np.ascontiguousarray(blocks[:, :2]).view("<f2").astype(np.float32)
-    values = np.ascontiguousarray(blocks[:, 2:]).view(np.int8) * scale
-    return values.astype(np.float32, copy=False).reshape(len(raw), raw.shape[1] // Q8_BLOCK_BYTES * Q8_BLOCK)
-
-
-def quantised(rows: Rows) -> Raw:
-    """Rows as Q8_0, rounded to the bit as ggml's `quantize_row_q8_0_ref` does.
-
-    The largest number of a block becomes 127 or -127; halves are rounded away from 0.
-    """
-    blocks = rows.reshape(-1, Q8_BLOCK)
-    scale = np.abs(blocks).max(axis=1, keepdims=True) / np.float32(127)
-    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-        scaled = blocks * np.where(scale == 0, np.float32(0), np.float32(1) / scale)
-        size = np.abs(scaled)
-        # subtle: floor(size + 0.5) would round the number below 0.5 up to 1
-        whole = np.sign(scaled) * (np.floor(size) + np.floor(2 * (size - np.floor(size))))
-        integers = np.nan_to_num(whole, nan=0, posinf=127, neginf=-127).astype(np.int8)
-        packed = [scale.astype("<f2").view(np.uint8), integers.view(np.uint8)]
-    blocked: Raw = np.concatenate(packed, axis=1)
-    return blocked.reshape(len(rows), rows.shape[1] // Q8_BLOCK * Q8_BLOCK_BYTES)
+    return Q8_0
 
 
 PIECE = 1 << 26
@@ -275,21 +293,47 @@ BUFFER = 1 << 18
 """Bytes that are read at a time: both buffers of a comparison fit into the cache of a core."""
 
 
-def copy_bytes(source: BinaryIO, start: int, size: int, target: BinaryIO, stop: Event) -> None:
-    """Appends a range of one file to another, until ``stop`` is set."""
+def write_parts(out: Path, parts: Iterable[Part], stop: Event | None = None) -> None:
+    """Writes a file, until ``stop`` is set."""
+    # A damaged checkpoint may have rows that are not finite, and numpy would warn of each.
+    with np.errstate(all="ignore"), out.open("wb") as new:
+        for part in parts:
+            raise_if(stop)
+            if isinstance(part, Extent):
+                copy_bytes(part, new, stop)
+            else:
+                new.write(part if isinstance(part, bytes) else part.data)
+
+
+def write_tensors(
+    out: Path,
+    tensors: Iterable[tuple[Tensor, Iterable[Part]]],
+    metadata: Mapping[str, Any] | None,
+    stop: Event | None = None,
+) -> None:
+    """Writes a safetensors file: in this order tensors, whose places are not used, of these parts."""
+    pairs = [*tensors]
+    header = header_bytes((tensor for tensor, _ in pairs), metadata)
+    write_parts(out, chain([header], *(parts for _, parts in pairs)), stop)
+
+
+def copy_bytes(extent: Extent, target: BinaryIO, stop: Event | None = None) -> None:
+    """Appends an extent of one file to another, until ``stop`` is set."""
     target.flush()
-    while size:
-        raise_if(stop)
-        done = _copy_some(source, start, min(size, PIECE), target)
-        if not done:
-            raise too_short(source)
-        start, size = start + done, size - done
+    path, start, size = extent
+    with path.open("rb", buffering=0) as source:
+        while size:
+            raise_if(stop)
+            done = _copy_some(source, start, min(size, PIECE), target)
+            if not done:
+                raise too_short(source)
+            start, size = start + done, size - done
     target.seek(0, os.SEEK_END)
 
 
-def raise_if(stop: Event) -> None:
+def raise_if(stop: Event | None) -> None:
     """Ends the work of a thread after another one failed."""
-    if stop.is_set():
+    if stop and stop.is_set():
         raise CancelledError
 
 
@@ -301,12 +345,11 @@ def too_short(stream: BinaryIO) -> OSError:
 def _copy_some(source: BinaryIO, start: int, size: int, target: BinaryIO) -> int:
     """Copies some bytes in the first way that the system has, and returns how many. 0 is the end of the source."""
     for copy in _COPIERS:
-        try:
-            done = copy(source, start, size, target)
-        except OSError:  # two file systems, or not supported: copy in the next way, whose errors are the real ones
-            continue
-        if done:
-            return done
+        with suppress(
+            OSError
+        ):  # two file systems, or not supported: copy in the next way, whose errors are the real ones
+            if done := copy(source.fileno(), target.fileno(), start, size):
+                return done
     source.seek(start)
     block = source.read(min(size, 1 << 20))
     target.write(block)
@@ -314,31 +357,35 @@ def _copy_some(source: BinaryIO, start: int, size: int, target: BinaryIO) -> int
     return len(block)
 
 
-def _in_kernel(source: BinaryIO, start: int, size: int, target: BinaryIO) -> int:
-    return os.copy_file_range(source.fileno(), target.fileno(), size, offset_src=start)
-
-
-def _between_file_systems(source: BinaryIO, start: int, size: int, target: BinaryIO) -> int:
-    return os.sendfile(target.fileno(), source.fileno(), start, size)
-
-
-_Copier = Callable[[BinaryIO, int, int, BinaryIO], int]
-_WAYS: dict[str, _Copier] = {"copy_file_range": _in_kernel, "sendfile": _between_file_systems}
+_WAYS: dict[str, Callable[[int, int, int, int], int]] = {
+    "copy_file_range": lambda source, target, start, size: os.copy_file_range(source, target, size, offset_src=start),
+    "sendfile": lambda source, target, start, size: os.sendfile(target, source, start, size),
+}
 _COPIERS = [copy for name, copy in _WAYS.items() if hasattr(os, name)]
 
 
-def equal_bytes(first: BinaryIO, first_start: int, second: BinaryIO, second_start: int, size: int) -> bool:
-    """Whether two ranges of files hold the same bytes. A file that ends before its range does is an error."""
-    buffers = np.empty((2, min(size, BUFFER)), np.uint8)
-    first.seek(first_start)
-    second.seek(second_start)
-    for at in range(0, size, BUFFER):
-        ours, theirs = buffers[:, : min(size - at, BUFFER)]
-        read_into(first, ours)
-        read_into(second, theirs)
-        if not np.array_equal(ours, theirs):
-            return False
+def equal_bytes(first: Extent, second: Extent) -> bool:
+    """Whether two extents hold the same bytes. A file that ends before its extent does is an error."""
+    if first.size != second.size:
+        return False
+    buffers = np.empty((2, min(first.size, BUFFER)), np.uint8)
+    with first.path.open("rb", buffering=0) as one, second.path.open("rb", buffering=0) as other:
+        one.seek(first.start)
+        other.seek(second.start)
+        for at in range(0, first.size, BUFFER):
+            ours, theirs = buffers[:, : min(first.size - at, BUFFER)]
+            read_into(one, ours)
+            read_into(other, theirs)
+            if not np.array_equal(ours, theirs):
+                return False
     return True
+
+
+def same_bytes(first: Tensor, second: Tensor) -> bool:
+    """Whether two tensors have the same bytes."""
+    if first.data and second.data:
+        return np.array_equal(first.data(), second.data())
+    return equal_bytes(first.extent, second.extent)
 
 
 def read_into(stream: BinaryIO, buffer: npt.NDArray[np.uint8]) -> None:
@@ -349,18 +396,3 @@ def read_into(stream: BinaryIO, buffer: npt.NDArray[np.uint8]) -> None:
         if not done:
             raise too_short(stream)
         at += done
-
-
-def share_or_copy(source: Path, out: Path, stop: Event, *, hard_link: bool) -> None:
-    """Copies a file: as a hard link if asked for, else its bytes."""
-    if not hard_link:
-        with source.open("rb") as old, out.open("wb") as new:
-            copy_bytes(old, 0, source.stat().st_size, new, stop)
-        return
-    try:
-        os.link(source, out)
-    except OSError as error:
-        raise OptionError(
-            f"cannot link `{source.name}` to `{out.parent.parent}`: {error.strerror}",
-            hint=f"leave out {option('hard_link')}, or write to the file system of the source",
-        ) from error

@@ -109,7 +109,7 @@ def load_model(folder: str | os.PathLike[str], where: Hardware, *, dtype: str | 
             hint="pass a causal language model: bits per byte of an encoder mean nothing",
         )
     tokenizer = load_folder(path)
-    numbers = sum(tensor.size // ITEM_BYTES.get(tensor.dtype, 1) for tensor, _ in checkpoint.tensors)
+    numbers = sum(tensor.size // ITEM_BYTES.get(tensor.dtype, 1) for tensor in checkpoint.tensors)
     kind = dtype or ("float32" if 4 * numbers < MOST_OF_MEMORY * where.memory else "bfloat16")
     model = _model(path, kind).to(where.device)
     loaded = LoadedModel(model, tokenizer, start_ids(checkpoint, tokenizer), where)

@@ -159,7 +159,7 @@ class TrainingPlan:
 
     @cached_property
     def _weights(self) -> int:
-        return sum(info.size // ITEM_BYTES.get(info.dtype, 1) for info, _ in self.checkpoint.tensors)
+        return sum(info.size // ITEM_BYTES.get(info.dtype, 1) for info in self.checkpoint.tensors)
 
     def _fitting(self, length: int) -> int:
         where = hardware()
@@ -174,7 +174,7 @@ class TrainingPlan:
         copied = 0  # of the tables, by `row_rates`
         if self.recipe.old_rows_factor != 1:
             tables = find_vocabulary(self.checkpoint).tensors
-            copied = sum(4 * table.info.size // ITEM_BYTES.get(table.info.dtype, 1) for table in tables)
+            copied = sum(4 * table.size // ITEM_BYTES.get(table.dtype, 1) for table in tables)
         return WEIGHT_BYTES * self._weights + copied + self.steps.batch * self.steps.length * self._token_bytes
 
     @property

@@ -291,7 +291,7 @@ def tiktoken(folder: ModelFolder) -> Iterator[Finding]:
     if pattern is None:
         yield not_checked("encoding", "the pipeline of tokenizer.json is not one split pattern, as tiktoken needs")
     else:
-        yield same_ids(tokenizer, "tiktoken", lambda texts: [*map(tiktoken_encoder(ranks, pattern, {}), texts)], fix)
+        yield same_ids(tokenizer, "tiktoken", lambda texts: tiktoken_encoder(ranks, pattern, {})(texts), fix)
 
 
 def _rank_file(tokenizer: Tokenizer) -> str | None:
@@ -337,7 +337,7 @@ def mistral_common(folder: ModelFolder) -> Iterator[Finding]:
     else:
         yield Finding("embedding rows", "note", detail)
     path = folder.path / TEKKEN
-    yield same_ids(tokenizer, "mistral-common", lambda texts: [*map(tekken_encoder(path), texts)], fix)
+    yield same_ids(tokenizer, "mistral-common", lambda texts: tekken_encoder(path)(texts), fix)
 
 
 def sentencepiece(folder: ModelFolder) -> Iterator[Finding]:
@@ -350,12 +350,8 @@ def sentencepiece(folder: ModelFolder) -> Iterator[Finding]:
         return
     yield Finding("model", "pass", f"`{file}`")
     yield _pieces(tokenizer)
-
-    def encode(texts: list[str]) -> list[list[int]]:
-        return piece_encoder(tokenizer.files[file])(texts)
-
-    fix = "the two normalize differently; the base has the same difference"
-    yield same_ids(tokenizer, "sentencepiece", encode, fix, refused=KEEP)
+    fix, raw = "the two normalize differently; the base has the same difference", tokenizer.files[file]
+    yield same_ids(tokenizer, "sentencepiece", lambda texts: piece_encoder(raw)(texts), fix, refused=KEEP)
 
 
 def _pieces(tokenizer: Tokenizer) -> Finding:

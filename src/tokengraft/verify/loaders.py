@@ -33,7 +33,7 @@ from tokengraft.verify.transformers_loader import (
     transformers_started,
 )
 
-Encode = Callable[[str], list[int]]
+Encode = Callable[[list[str]], list[list[int]]]
 _LIBRARIES = {"tiktoken": ("tiktoken", "tiktoken"), "tekken": ("mistral-common", "mistral_common")}
 
 
@@ -46,23 +46,23 @@ def rank_library(tokenizer: Tokenizer) -> str | None:
 
 
 def tiktoken_encoder(ranks: dict[bytes, int], pattern: str, specials: dict[str, int]) -> Encode:
-    """How tiktoken encodes text."""
+    """How tiktoken encodes texts."""
     import tiktoken
 
     # Not by `load_tiktoken_bpe`, which keeps a copy of every file it reads, by its path.
     encoding = tiktoken.Encoding("checked", pat_str=pattern, mergeable_ranks=ranks, special_tokens=specials)
-    return lambda text: encoding.encode(text, allowed_special="all")
+    return lambda texts: [encoding.encode(text, allowed_special="all") for text in texts]
 
 
 def tekken_encoder(path: Path) -> Encode:
-    """How mistral-common encodes text by a tekken file. It finds no special tokens in text."""
+    """How mistral-common encodes texts by a tekken file. It finds no special tokens in text."""
     from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 
     tekkenizer = Tekkenizer.from_file(path)
-    return lambda text: tekkenizer.encode(text, bos=False, eos=False)
+    return lambda texts: [tekkenizer.encode(text, bos=False, eos=False) for text in texts]
 
 
-def piece_encoder(raw: bytes) -> Callable[[list[str]], list[list[int]]]:
+def piece_encoder(raw: bytes) -> Encode:
     """How sentencepiece encodes texts by a model."""
     from sentencepiece import SentencePieceProcessor
 
@@ -229,6 +229,11 @@ def _without(texts: Iterable[str], contents: Iterable[str]) -> list[str]:
     return [text for text in texts if not has_one(text)]
 
 
+def differing(texts: Iterable[str], first: Iterable[object], second: Iterable[object]) -> list[str]:
+    """The texts that are encoded in two ways."""
+    return [text for text, one, other in zip(texts, first, second, strict=True) if one != other]
+
+
 def sample_texts(tokenizer: Tokenizer) -> list[str]:
     """Sample texts of random tokens; the same for the same vocabulary."""
     generator = random.Random(0)
@@ -341,7 +346,7 @@ def _rank_problems(folder: Path, tokenizer: Tokenizer, samples: list[str]) -> It
             encode = tiktoken_encoder(tiktoken_ranks(path.read_bytes(), name), split_pattern(tokenizer) or "", specials)
         else:
             encode = tekken_encoder(path)
-        different = [text for text in texts if encode(text) != tokenizer.encode(text)]
+        different = differing(texts, tokenizer.encode_batch(texts), encode(texts))
     except Exception as error:  # tiktoken raises ValueError and panics, mistral-common AssertionError and others
         yield _Problem(library, "refused", f"{library} refuses `{name}`: {summary(error)}")
         return
@@ -361,7 +366,7 @@ def _transformers_problems(
     except CannotLoadError as error:
         yield _Problem("transformers", "not loaded", f"transformers cannot load the folder: {error}")
         return
-    different = [text for text, a, b in zip(samples, expected, loaded.ids, strict=True) if a != b]
+    different = differing(samples, expected, loaded.ids)
     if different:
         yield _Problem(
             "transformers",
@@ -383,7 +388,6 @@ def _lost_in_transformers(folder: Path, written: Path, tokenizer: Tokenizer, bas
     texts = added_texts(base)
     loaded = [load_with_transformers(path, texts, tokens=True) for path in (written, folder)]
     was, now = ([[token for token in tokens if token in contents] for tokens in one.tokens] for one in loaded)
-    different = next((text for text, a, b in zip(texts, was, now, strict=True) if a != b), None)
-    if different is not None:
-        text = f"transformers finds other added tokens in {different!r} than with the files of the base"
+    if different := differing(texts, was, now):
+        text = f"transformers finds other added tokens in {different[0]!r} than with the files of the base"
         yield _Problem("transformers", "added tokens", text)

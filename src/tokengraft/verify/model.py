@@ -14,9 +14,9 @@ import numpy as np
 from tokengraft.checkpoint.draft import SIZE, TARGET, TIED, DraftFolder, ids_hash
 from tokengraft.checkpoint.folder import open_checkpoint
 from tokengraft.checkpoint.ids import CONFIG
-from tokengraft.checkpoint.layout import VocabTensor, find_vocabulary, same_bytes
+from tokengraft.checkpoint.layout import VocabTensor, find_vocabulary
 from tokengraft.checkpoint.model_files import recorded
-from tokengraft.checkpoint.tensors import Ids, read_rows
+from tokengraft.checkpoint.tensors import Ids, same_bytes
 from tokengraft.errors import CheckpointError
 from tokengraft.formats.sources import load_folder
 from tokengraft.pruning.draft_vocabulary import lacking_warning
@@ -59,7 +59,7 @@ def _tied(folder: ModelFolder) -> Iterator[Finding]:
     if folder.config.get("tie_word_embeddings") is not True or embedding is None or output is None:
         return
     if not same_bytes(embedding, output):
-        detail = f"`tie_word_embeddings` is true, and `{output.info.name}` is not the embedding: loaders ignore it"
+        detail = f"`tie_word_embeddings` is true, and `{output.name}` is not the embedding: loaders ignore it"
         fix = 'set "tie_word_embeddings": false in config.json if the output was trained, or take it out of the weights'
         yield Finding("tied tables", "fail", detail, (), fix)
 
@@ -70,11 +70,11 @@ def _untrained(folder: ModelFolder) -> Iterator[Finding]:
     if table is None:
         return
     used, tokenizer = folder.tokenizer.n_rows, folder.tokenizer
-    padding = _state(table, [*range(used, table.info.rows)])
+    padding = _state(table, [*range(used, table.rows)])
     if padding:
-        last = table.info.rows - 1
+        last = table.rows - 1
         yield Finding("rows", "note", f"the rows beyond the tokens, {used:,} to {last:,}, are {padding}: untrained")
-    added = [t.id for t in tokenizer.added if t.id < table.info.rows and not RESERVED.fullmatch(t.content)]
+    added = [t.id for t in tokenizer.added if t.id < table.rows and not RESERVED.fullmatch(t.content)]
     if len(added) > 1 and (state := _state(table, added)):
         yield Finding("rows", "note", f"the rows of all {len(added):,} added tokens are {state}: untrained")
 
@@ -83,8 +83,7 @@ def _state(table: VocabTensor, ids: list[int]) -> str:
     """Whether rows are all zero or all equal; empty if not."""
     if len(ids) < 2:
         return ""
-    with table.file.path.open("rb", buffering=0) as stream:
-        rows = read_rows(stream, table.info, np.array(ids, np.int64))
+    rows = table.read(np.array(ids, np.int64))
     if not rows.any():
         return "all zero"
     return "all equal" if (rows == rows[0]).all() else ""
@@ -106,10 +105,10 @@ def check_draft(folder: Path, target: Path | None = None) -> Check:
 def _shapes(draft: DraftFolder) -> Iterator[Finding]:
     config, offsets = draft.source.config, draft.maps.get("d2t")
     size = config[SIZE] if type(config.get(SIZE)) is int else draft.rows
-    rows = {head.info.name: head.info.rows for head in draft.heads} | ({} if offsets is None else {"d2t": len(offsets)})
+    rows = {head.name: head.rows for head in draft.heads} | ({} if offsets is None else {"d2t": len(offsets)})
     wrong = [f"`{name}` has {n:,} rows, and `{SIZE}` is {size:,}" for name, n in rows.items() if n != size]
     if config.get(TIED) and draft.heads:
-        wrong.append(f"`{TIED}` is true: SGLang then uses the embedding as head, and not `{draft.heads[0].info.name}`")
+        wrong.append(f"`{TIED}` is true: SGLang then uses the embedding as head, and not `{draft.heads[0].name}`")
     yield finding("shapes", wrong, f"head and map have {size:,} rows", "{n} do not fit", f"set `{SIZE}`, or {_MAKE}")
     bad = f"the head has {size:,} of {draft.rows:,} ids, and without `d2t` servers take row i for id i"
     lacks = [bad] if offsets is None and min([size, *rows.values()]) < draft.rows else []
@@ -166,17 +165,16 @@ def _against_target(draft: DraftFolder, target: Path) -> Iterator[Finding]:
 
 def _rows_of_target(head: VocabTensor, output: VocabTensor, ids: Ids) -> Finding:
     """Whether a head that has rows of the target has them at the mapped ids. Rows of its own are no mistake."""
-    name, ours = "rows of the target", [*map(hash, _rows(head, np.arange(head.info.rows)))]
+    name, ours = "rows of the target", [*map(hash, _rows(head, np.arange(head.rows)))]
     same = [one == other for one, other in zip(ours, map(hash, _rows(output, ids)), strict=True)]
-    known = {*map(hash, _rows(output, np.arange(output.info.rows)))} if not all(same) else set()
+    known = {*map(hash, _rows(output, np.arange(output.rows)))} if not all(same) else set()
     moved = [f"row {row:,}, id {int(ids[row]):,}" for row, one in enumerate(ours) if not same[row] and one in known]
     if moved or all(same):
         return finding(name, moved, "the head has them at the mapped ids", "{n} rows are those of other ids", _MAKE)
-    return note(name, f"{same.count(True):,} of {len(ids):,} are in `{head.info.name}`, the others are its own")
+    return note(name, f"{same.count(True):,} of {len(ids):,} are in `{head.name}`, the others are its own")
 
 
 def _rows(tensor: VocabTensor, rows: Ids) -> Iterator[bytes]:
     """The bytes of some rows of a table, one after the other."""
-    with tensor.file.path.open("rb", buffering=0) as stream:
-        for at in range(0, len(rows), _BLOCK):
-            yield from (row.tobytes() for row in read_rows(stream, tensor.info, rows[at : at + _BLOCK]))
+    for at in range(0, len(rows), _BLOCK):
+        yield from (row.tobytes() for row in tensor.read(rows[at : at + _BLOCK]))

@@ -13,7 +13,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -34,7 +34,7 @@ from tokengraft.tokenizer.added import SETTINGS
 from tokengraft.tokenizer.rewrite import TOKENIZER_JSON
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.verify.finding import EVIDENCE, Finding, finding, not_checked
-from tokengraft.verify.loaders import added_texts, sample_texts
+from tokengraft.verify.loaders import Encode, added_texts, differing, sample_texts
 from tokengraft.verify.transformers_loader import (
     CannotLoadError,
     load_with_transformers,
@@ -58,8 +58,7 @@ def auto_tokenizer(path: Path, tokenizer: Tokenizer) -> Finding:
     ours = tokenizer.encode_batch(texts)
 
     def different(folder: Path) -> list[str]:
-        theirs = load_with_transformers(folder, texts).ids
-        return [repr(text) for text, a, b in zip(texts, ours, theirs, strict=True) if a != b]
+        return [*map(repr, differing(texts, ours, load_with_transformers(folder, texts).ids))]
 
     shown: list[str] = []
     try:
@@ -86,9 +85,7 @@ def auto_tokenizer(path: Path, tokenizer: Tokenizer) -> Finding:
     return Finding(name, "fail", detail, tuple(shown[:EVIDENCE]), fix)
 
 
-def same_ids(
-    tokenizer: Tokenizer, library: str, encode: Callable[[list[str]], list[list[int]]], fix: str, *, refused: str = ""
-) -> Finding:
+def same_ids(tokenizer: Tokenizer, library: str, encode: Encode, fix: str, *, refused: str = "") -> Finding:
     """Whether a library gives the ids of the tokenizer for sample texts. Texts with added tokens are left out."""
     name = "encoding"
     texts = sample_texts(tokenizer)
@@ -103,7 +100,7 @@ def same_ids(
     added = {token.id for token in tokenizer.added}
     ours = tokenizer.encode_batch(texts)
     pairs = [(text, a, b) for text, a, b in zip(texts, ours, theirs, strict=True) if not added.intersection(a)]
-    wrong = [f"{text!r}" for text, a, b in pairs if a != b]
+    wrong = [repr(text) for text, a, b in pairs if a != b]
     fine = f"the same ids for {len(pairs):,} sample texts"
     return finding(name, wrong, fine, f"other ids for {{n}} of {len(pairs):,} sample texts", fix)
 
@@ -152,7 +149,7 @@ class ModelFolder:
     @property
     def rows(self) -> int | None:
         """Rows of the input embedding; without weights, what `config.json` says."""
-        inputs = (table.info.rows for table in self.tables if table.role == "input" and table.info.shape)
+        inputs = (table.rows for table in self.tables if table.role == "input" and table.shape)
         return next(inputs, self.vocab_size)
 
     @property
@@ -236,12 +233,12 @@ def table_rows(folder: ModelFolder) -> Finding:
     if not folder.tables or rows is None:
         return not_checked(name, folder.unread)
     # Gemma 3n has a size of its own for the table of every layer.
-    fields = [PER_LAYER_SIZE if PER_LAYER in table.info.name else "vocab_size" for table in folder.tables]
-    sized = zip((table.info for table in folder.tables), map(folder.size, fields), strict=True)
+    fields = [PER_LAYER_SIZE if PER_LAYER in table.name else "vocab_size" for table in folder.tables]
+    sized = zip(folder.tables, map(folder.size, fields), strict=True)
     wrong = [f"`{table.name}` has {table.rows:,} rows" for table, wanted in sized if table.rows != wanted]
     if not wrong:
         return Finding(name, "pass", f"{rows:,}, as `vocab_size` says")
-    alike = all(table.info.rows == rows for table in folder.tables)
+    alike = all(table.rows == rows for table in folder.tables)
     set_size = f'set "vocab_size": {rows} in config.json'
     if size is None and alike:
         detail = f"config.json has no `vocab_size`, so the default of its class must be {rows:,}"
