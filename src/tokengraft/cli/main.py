@@ -177,12 +177,14 @@ class Parser(argparse.ArgumentParser):
         """Parses, and refuses unknown options of a command in the name of that command."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown and self._subparsers is None:
-            flags = [flag for action in self._actions for flag in action.option_strings]
-            meant = _meant(unknown[0].partition("=")[0], flags)
             from tokengraft.corpus.files import input_without_credentials
-            from tokengraft.options.table import options_of
+            from tokengraft.options.table import TABLE
 
-            if self.prog.endswith(" adapt") and unknown[0] in {option.flag for option in options_of("recipe")}:
+            flag = unknown[0].partition("=")[0]
+            meant = _meant(flag, [flag for action in self._actions for flag in action.option_strings])
+            if owners := [name for option in TABLE if option.flag == flag for name in option.commands.split()]:
+                meant = f" (an option of {', '.join(name for name in owners if name != 'recipe')})"
+            if self.prog.endswith(" adapt") and "recipe" in owners:
                 meant = " (an option of recipes: write it to a file, and pass --recipe FILE)"
             self.error(f"unknown: {' '.join(map(input_without_credentials, unknown))}{meant}")
         return found, unknown

@@ -93,9 +93,9 @@ _LEARNING = (
        "covers this share of the text's characters; 0 adds none", 0.9995,
        needs="a tokenizer that is not byte-level"),
     _O("min_count", "adapt extend", N, "merge only pairs that occur at least N times", 2, "limits.min_count", LEARNS),
-    _O("max_token_bytes", "adapt extend", N, "maximum length of a new token", None, "limits.max_token_bytes", LEARNS),
+    _O("max_token_bytes", "extend recipe", N, "maximum length of a new token", None, "limits.max_token_bytes", LEARNS),
     _O("deny", "adapt extend", FILE, "texts that must not become tokens, one per line", None, "limits.deny", LEARNS),
-    _O("deny_pattern", "adapt extend", REGEX, "no new token may match this pattern anywhere", None,
+    _O("deny_pattern", "extend recipe", REGEX, "no new token may match this pattern anywhere", None,
        "limits.deny_pattern", LEARNS),
     _O("scripts", "adapt extend", NAMES, "new tokens may have only characters of these Unicode scripts, such as "
        "Arabic; a leading space and combining marks are allowed", None, "limits.scripts", LEARNS),
@@ -112,22 +112,22 @@ _LEARNING = (
     _O("include_exact", "recipe", FLAG, "take the lines of --include as they are", None, "include.exact", "--include"),
     _O("include_added", "adapt extend", FLAG, "words of --include that the pre-tokenizer splits, such as COVID-19, "
        "become added tokens, which are found whole before the text is split", None, "include_added", "--include"),
-    _O("max_helpers", "adapt extend", N, "without --add: at most N tokens that words of --include are merged from; "
+    _O("max_helpers", "extend recipe", N, "without --add: at most N tokens that words of --include are merged from; "
        "words that cost the most are left out", None, "max_helpers", "--include; BPE", "--add; --swap"),
     _O("special", "adapt extend", Kind("TOKEN", action="extend"), "special tokens, or a file with one per line, each "
        "with a description after a tab: its row begins as the mean of the description's rows. Reserved tokens are "
        "renamed first, then rows of padding are used", None, "special"),
     _O("like", "adapt", Kind("TOKEN"), "token whose row special tokens without a description begin as; by default the "
        "mean of all rows", None, "like", "--special; weights"),
-    _O("eos", "adapt extend", Kind("TOKEN"), "token that ends a text from now on, in every config", None, "eos", "",
+    _O("eos", "adapt", Kind("TOKEN"), "token that ends a text from now on, in every config", None, "eos", "",
        "--as-adapter"),
-    _O("pad", "adapt extend", Kind("TOKEN"), "token for padding from now on, in every config", None, "pad", "",
+    _O("pad", "adapt", Kind("TOKEN"), "token for padding from now on, in every config", None, "pad", "",
        "--as-adapter"),
     _O("keep_llama_cpp_hash", "adapt extend", SWITCH, "the stock converter of llama.cpp recognises the result: its "
        "check text keeps its tokens and ids; by default for `adapt --swap`", None, "keep_llama_cpp_hash"),
     _O("balance", "adapt extend", _one_of("weights", "parity"), "several texts: add up their counts by weight, or "
        "learn every next token for the text with the smallest gain", "weights", "balance", LEARNS),
-    _O("parity_text", "adapt extend", Kind("NAME=FILE", action="extend"), "--balance parity: the same sentences in "
+    _O("parity_text", "extend recipe", Kind("NAME=FILE", action="extend"), "--balance parity: the same sentences in "
        "every language, and in one more, the reference; every next token is learned for the language that needs the "
        "most tokens for them", None, "parity_text", "--balance parity"),
     _O("max_share", "adapt extend", SHARE, "--balance parity: no language gets more than this share of the new "
@@ -268,10 +268,10 @@ _READING = (
        "each of its lines is one", "lines", "read_options.documents"),
     _O("documents", "count prune extend draft check", _one_of("files", "lines"), "whether a text file is one document, "
        "or each of its lines is one", "files", "read_options.documents", READS),
-    _O("format", READERS, _one_of("text", "jsonl", "parquet"), "format of all inputs; by default by file "
+    _O("format", "train count prune draft check evaluate report recipe", _one_of("text", "jsonl", "parquet"), "format of all inputs; by default by file "
        "name. With text or jsonl, binary files are not refused", None,
        "read_options.format", READS),
-    _O("skip_bad", READERS, FLAG, "skip files and documents that cannot be read, and report how many", None,
+    _O("skip_bad", "adapt train count prune draft check evaluate report", FLAG, "skip files and documents that cannot be read, and report how many", None,
        "read_options.skip_bad", READS),
     _O("shard", "count recipe", Kind("I/N", shard), "read only shard I of N of the inputs; I starts at 0", None,
        "read_options.shard"),
@@ -285,7 +285,7 @@ _READING = (
     _O("max_documents", "count recipe", N, "stop after N documents", None, "count_options.max_documents"),
     _O("workers", "adapt count", Kind("N", int), "threads, by default one per core; on Ray, tasks at once",
        None, "count_options.workers"),
-    _O("memory", "adapt count merge", SIZE, "memory for counting: half for tables of pretokens, which are written to "
+    _O("memory", "count merge recipe", SIZE, "memory for counting: half for tables of pretokens, which are written to "
        "disk beyond it, and half for documents; longer documents are refused. On Ray: for each task", "4GiB",
        "count_options.memory"),
     _O("engine", "adapt count", _one_of("local", "ray"), "where to count: in this process, or on Ray, for corpora that "
