@@ -4,7 +4,6 @@ import argparse
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from tokengraft.checkpoint.table import model_rows
@@ -23,11 +22,10 @@ from tokengraft.learn.preserve import PreserveCost
 from tokengraft.learn.special import given_rows
 from tokengraft.measure.choose_size import SizeChoice
 from tokengraft.measure.compare import MOST, NAMED, SampleChange
-from tokengraft.options.option import command_line, given_options
+from tokengraft.options.option import given_options
 from tokengraft.options.table import options_of
 from tokengraft.pipeline.edit import edit, extension_curve
-from tokengraft.pipeline.options import Source
-from tokengraft.pipeline.request import OF_A_RUN, Request, Step, request_from, shown_steps
+from tokengraft.pipeline.request import Request, commanded, shown_steps
 from tokengraft.pipeline.result import Vocabulary
 from tokengraft.pruning.cost import PrunePoint, RemovedTokens, removed_summary
 from tokengraft.representation import quoted, visible
@@ -71,7 +69,8 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    with shown_steps(request_of(options.step, options.source, options)) as request:
+    given = given_options(options_of(options.step), options)
+    with shown_steps(commanded(options.step, options.source, given)) as request:
         if request.edit.curve:
             return _show_curve(request, options)
         result = edit(request)
@@ -103,16 +102,6 @@ def _show_curve(request: Request, options: argparse.Namespace) -> int:
     if result.extension and len(result.extension) < result.extension.asked:
         say(f"note: {result.extension.stopped}", options)
     return 0
-
-
-def request_of(step: Step, source: Source, options: argparse.Namespace) -> Request:
-    """The request that a command line describes."""
-    known = options_of("recipe" if step == "adapt" else step)
-    given = given_options(known, options)
-    request = request_from(step, source, given)
-    decisive = {name: value for name, value in given.items() if step != "adapt" or name not in OF_A_RUN}
-    chosen = replace(request.options, force=bool(options.force), quiet=bool(options.quiet))
-    return replace(request, options=chosen, command=command_line(step, [str(source)], known, decisive))
 
 
 def show_edit(result: Vocabulary, request: Request, options: argparse.Namespace) -> None:

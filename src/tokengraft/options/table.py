@@ -256,10 +256,11 @@ _OUTPUT = (
     _O("out", "convert", PATH, "output: folder for the converted tokenizer; must not exist", required=True),
     _O("out", "transplant", Kind("PATH", Path), "output: folder, or GGUF file; must not exist"),
     _O("force", "adapt blend count merge prune extend report transplant convert draft", FLAG,
-       "replace an existing output"),
+       "replace an existing output", None, "force"),
     _O("wide", "evaluate", FLAG, "show all measures, not only the five that matter most"),
     _O("json", ALL_COMMANDS, FLAG, "print the result as JSON"),
-    _O("quiet", ALL_COMMANDS, FLAG, "print only the result, warnings and errors: no progress, no notes"),
+    _O("quiet", ALL_COMMANDS, FLAG, "print only the result, warnings and errors: no progress, no notes",
+       None, "quiet"),
 )
 _READING = (
     _O("text_field", READERS, NAME, "JSON field or Parquet column with the text", "text", "read_options.text_field",
@@ -268,11 +269,11 @@ _READING = (
        "each of its lines is one", "lines", "read_options.documents"),
     _O("documents", "count prune extend draft check", _one_of("files", "lines"), "whether a text file is one document, "
        "or each of its lines is one", "files", "read_options.documents", READS),
-    _O("format", "train count prune draft check evaluate report recipe", _one_of("text", "jsonl", "parquet"), "format of all inputs; by default by file "
-       "name. With text or jsonl, binary files are not refused", None,
+    _O("format", "train count prune draft check evaluate report recipe", _one_of("text", "jsonl", "parquet"), "format "
+       "of all inputs; by default by file name. With text or jsonl, binary files are not refused", None,
        "read_options.format", READS),
-    _O("skip_bad", "adapt train count prune draft check evaluate report", FLAG, "skip files and documents that cannot be read, and report how many", None,
-       "read_options.skip_bad", READS),
+    _O("skip_bad", "adapt train count prune draft check evaluate report", FLAG, "skip files and documents that cannot "
+       "be read, and report how many", None, "read_options.skip_bad", READS),
     _O("shard", "count recipe", Kind("I/N", shard), "read only shard I of N of the inputs; I starts at 0", None,
        "read_options.shard"),
     _O("normalize", "count recipe", _one_of("nfkc"), "normalize text before the tokenizer's own normalizer", None,

@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from functools import cached_property, reduce
 from pathlib import Path
 from types import NoneType
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from tokengraft.corpus.open import STDIN, Corpus, open_corpus
 from tokengraft.corpus.options import ReadOptions
@@ -25,7 +25,7 @@ from tokengraft.errors import option as spelled
 from tokengraft.learn.include import WordList
 from tokengraft.learn.limits import Limits
 from tokengraft.measure.choose_size import SizeOptions
-from tokengraft.options.option import Given, Option
+from tokengraft.options.option import Given, command_line
 from tokengraft.options.table import options_of
 from tokengraft.options.values import (
     ALL,
@@ -41,6 +41,7 @@ from tokengraft.options.values import (
 from tokengraft.pipeline.options import KEEP, AdaptOptions, Role, Size, Sizes, Source, Target, is_listed
 from tokengraft.progress import logger, stages
 from tokengraft.pruning.removable import Protection
+from tokengraft.representation import FrozenDict
 
 Step = Literal["adapt", "extend", "prune"]
 
@@ -236,6 +237,14 @@ def request_from(step: Step, source: Source, given: Given) -> Request:
     return Request(source, targets, {}, Path(given.get("out", "")), sizes, options, step, edit, named=given)
 
 
+def commanded(step: Step, source: Source, given: Given) -> Request:
+    """The request of a command line, which it records without what does not change the result."""
+    known = options_of("recipe" if step == "adapt" else step)
+    given = {option.name: given[option.name] for option in known if option.name in given}
+    decisive = {name: value for name, value in given.items() if step != "adapt" or name not in OF_A_RUN}
+    return replace(request_from(step, source, given), command=command_line(step, [str(source)], known, decisive))
+
+
 def work_folder(out: Path) -> Path:
     """The folder for cached counts, beside the output."""
     whole = out.resolve()
@@ -295,11 +304,17 @@ OF_A_RUN = frozenset(("out", "force", "json", "quiet", "dry_run", "recipe", "wor
 _HINT = "pass a TOML or JSON file with the options of `tokengraft adapt`, or the tokengraft.json of an adapted model"
 
 
-def read_recipe(path: str | os.PathLike[str]) -> tuple[dict[str, Any], str | None]:
-    """The options in a TOML or JSON file, or in the record of an adapted model, by their names.
+class Recipe(NamedTuple):
+    """What a file says that `--recipe` names."""
 
-    The command line comes with them if a record has it.
-    """
+    model: str | None = None
+    given: Given = FrozenDict()
+    command: str | None = None
+    """The command line, if it is the record of an adapted model."""
+
+
+def read_recipe(path: str | os.PathLike[str]) -> Recipe:
+    """The options in a TOML or JSON file, or in the record of an adapted model."""
     import tomllib
 
     name, command = os.fspath(path), None
@@ -322,34 +337,22 @@ def read_recipe(path: str | os.PathLike[str]) -> tuple[dict[str, Any], str | Non
         content, command = request.get("options"), request.get("command")
     if not isinstance(content, dict):
         raise OptionError(f"`{name}` has no options of `tokengraft adapt`", hint=_HINT)
-    known = {"model", *(option.name for option in options_of("recipe"))} - (OF_A_RUN - {"engine", "memory", "workers"})
+    options = {option.name: option for option in options_of("recipe")}
+    known = {"model", *options} - (OF_A_RUN - {"engine", "memory", "workers"})
     if unknown := next((key for key in content if key not in known), None):
         close = get_close_matches(unknown, known, n=1)
         meant = f"write {close[0]}" if close else f"remove it; options: {', '.join(sorted(known))}"
         why = "belongs on the command line" if unknown in OF_A_RUN else "is not an option of a recipe"
         raise OptionError(f"`{unknown}` in `{name}` {why}", hint=meant)
-    return content, command if isinstance(command, str) else None
-
-
-def recipe_words(option: Option, value: Any) -> list[str]:
-    """The words of the command line for the value that a recipe has. Tables of texts are NAME=FILES."""
-    action = option.kind.action
-    texts = value if isinstance(value, Mapping) else {option.name: value}
-    if name := next((name for name, files in texts.items() if files is None), None):
-        raise OptionError(
-            f"the text `{name}` was an object in memory, which a recipe cannot have", hint="call tg.adapt with it again"
-        )
-    if action == "flag":
-        return [option.flag] if value else []
-    if isinstance(value, Mapping):
-        groups = [[f"{name}={files[0]}", *files[1:]] for name, files in ((k, _listed(v)) for k, v in value.items())]
-        value = groups if action == "groups" else [word for group in groups for word in group]
-    elif action == "groups":
-        value = [_listed(group) for group in value] if isinstance(value, list) else [[value]]
-    elif action in ("append", "extend"):
-        value = _listed(value)
-    return [*option.words(value)]
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
+    for key, value in content.items():
+        for text, files in value.items() if isinstance(value, Mapping) else [(key, value)]:
+            hint = "call tg.adapt with it again"
+            require(files is not None, f"the text `{text}` was an object in memory, which a recipe cannot have", hint)
+            require(files != [], f"`{text}` in `{name}` is an empty list", "write at least one, or remove it")
+    given = {
+        key: value if key in INLINE and isinstance(value, list) else options[key].parsed(value)
+        for key, value in content.items()
+        if key != "model" and (value is not False or options[key].kind.action != "flag")
+    }
+    model = str(content["model"]) if content.get("model") else None
+    return Recipe(model, given, command if isinstance(command, str) else None)
