@@ -137,7 +137,7 @@ def test_sizes_that_contradict_each_other_are_refused():
         with pytest.raises(errors.OptionError, match=match):
             Sizes(**sizes)
     with pytest.raises(errors.OptionError, match="`swap='auto'` was given together with `add=5`"):
-        Sizes.of(5, 0, "auto", 32_000)
+        Sizes(add=5, swap="auto")
 
 
 # What is never pruned.

@@ -25,6 +25,7 @@ def _one_of(*choices: str) -> Kind:
 
 
 LEARNS = "--add or --swap"
+SIZED = "--add or --swap or --remove"
 NEW_ROWS = "--add or --swap or --special or --include"
 READS = "--corpus or --held-out or --preserve or --parity-text or --target or --text"
 PRUNES = "--swap or --remove or --method"
@@ -36,9 +37,9 @@ _O = Option
 # fmt: off
 _TEXTS = (
     _O("target", "adapt", Kind("TEXT", action="groups"), "text to learn from: FILES, or NAME=FILES:WEIGHT; repeat it "
-       "for several. Each gets a share of the mix by its WEIGHT (default: 1), not by its size"),
+       "for several. Each gets a share of the mix by its WEIGHT (default: 1), not by its size", needs=SIZED),
     _O("keep", "adapt", TEXTS, "text whose tokens should be kept: FILES, or NAME=FILES for several; all together have "
-       "the same weight as all targets together"),
+       "the same weight as all targets together", needs=SIZED),
     _O("test", "adapt", NAMED, "text to measure the result on, besides held-out documents of the corpora"),
     _O("text", "evaluate report", NAMED, "text: everything that `tokengraft count` reads, or counts; without a "
        "name, that of the file", required=True),
@@ -84,7 +85,7 @@ _SIZES = (
        f"--add {AUTO} or --swap {AUTO}"),
     _O("multiple", "recipe", N, f"`{AUTO}` rounds the number down to a multiple of N", 64, "size.multiple"),
     _O("training_text", "adapt extend", SIZE, "how much such text the model will be trained on: occurrences are scaled "
-       "to it; by default, the counted text", None, "size.training_text", LEARNS),
+       "to it; by default, the counted text", None, "size.training_text", LEARNS, "--weight"),
 )
 _LEARNING = (
     _O("method", "extend", Kind(choices="learn.naive:EXTEND_METHODS"), "continued training, or a baseline that adds "

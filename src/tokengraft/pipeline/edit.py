@@ -74,7 +74,7 @@ def extension_curve(request: Request) -> tuple[Vocabulary, Curve]:
 def _extended_naively(job: Prepared, texts: Texts) -> Vocabulary:
     """The result of a baseline. Loaders are not asked: many of its tokens are unreachable by design."""
     method: Any = job.edit.method
-    new = extend_naively(job.base, texts.support, job.sizes.add, method)
+    new = extend_naively(job.base, texts.support, job.sizes.learn, method)
     save(new, job.out, force=job.options.force)
     made = Vocabulary(job.base, new, warnings=tuple(_warnings(job, texts, Vocabulary(job.base, new))))
     _write_report(job, texts, made)

@@ -29,7 +29,6 @@ from tokengraft.options.option import Given, command_line
 from tokengraft.options.table import options_of
 from tokengraft.options.values import (
     ALL,
-    AUTO,
     kept_texts,
     lines_of,
     named_texts,
@@ -38,7 +37,7 @@ from tokengraft.options.values import (
     texts_by_name,
     weighted_texts,
 )
-from tokengraft.pipeline.options import KEEP, AdaptOptions, Role, Size, Sizes, Source, Target, is_listed
+from tokengraft.pipeline.options import KEEP, AdaptOptions, Role, Size, Sizes, Source, Target, is_listed, sizes_of
 from tokengraft.progress import logger, stages
 from tokengraft.pruning.removable import Protection
 from tokengraft.representation import FrozenDict
@@ -101,11 +100,9 @@ class Request:
         """The options that were given, as the table names them."""
         if self.named is not None:
             return self.named
-        sizes = {name: n for name, n in vars(self.sizes).items() if n and name in ("add", "remove", "swap")}
-        sizes |= dict.fromkeys(sizes.keys() & {"add", "swap"}, AUTO) if self.sizes.auto else {}
-        sizes |= {"remove": AUTO} if self.sizes.covering else {}
-        texts = {"target": self.targets, "keep": self.kept}
-        return {name: text for name, text in texts.items() if text} | sizes | given_of(self.options)
+        sizes = {name: getattr(self.sizes, name) for name in ("add", "remove", "swap")}
+        asked = {"target": self.targets, "keep": self.kept, **sizes}
+        return {name: value for name, value in asked.items() if value} | given_of(self.options)
 
     @property
     def corpora(self) -> dict[str, Corpus]:
@@ -212,8 +209,7 @@ def request_from(step: Step, source: Source, given: Given) -> Request:
         kept = kept_texts(given.get("keep"), KEEP) or {}
         if "test" in given:
             options = replace(options, test=texts_by_name(given["test"], "test"))
-        add, remove, swap = (given.get(name, 0) for name in ("add", "remove", "swap"))
-        sizes = Sizes.of(add, remove, swap, largest=options.max_add, listed=is_listed(options))
+        sizes = sizes_of(options, **{name: given[name] for name in ("add", "remove", "swap") if name in given})
         return Request(source, targets, kept, Path(given["out"]), sizes, options, named=given)
     edit = Edit(**{one.name: given[one.name] for one in fields(Edit) if one.name in given and one.name != "held_out"})
     if held_out := given.get("held_out"):
@@ -226,14 +222,13 @@ def request_from(step: Step, source: Source, given: Given) -> Request:
         targets = {"text": Target(texts)} if texts else {}
     add, remove = given.get("add", 0), given.get("remove", ALL)
     if step == "extend":
-        listed = is_listed(options)
         hint = f"pass {spelled('add', 'N')}, {spelled('include', 'FILE')} or {spelled('special', 'TOKEN')}"
-        require(bool(add) or listed, "no tokens were asked for", hint)
-        sizes = Sizes.of(add, 0, 0, largest=options.max_add, listed=listed)
+        require(bool(add) or is_listed(options), "no tokens were asked for", hint)
+        sizes = sizes_of(options, add=add)
     else:  # a whole order has as many tokens as it has
         if isinstance(remove, int):
             positive("remove", remove)
-        sizes = Sizes.of(0, 1 if remove == ALL or "rows" in given else remove, 0, largest=1)
+        sizes = Sizes(remove=1 if remove == ALL or "rows" in given else remove)
     return Request(source, targets, {}, Path(given.get("out", "")), sizes, options, step, edit, named=given)
 
 
@@ -256,19 +251,17 @@ def new_request(
     target: Corpus | Mapping[str, Target | Corpus] | None,
     keep: Corpus | Mapping[str, Corpus] | None,
     out: str | os.PathLike[str],
-    sizes: tuple[Size, Size, Size],
     options: AdaptOptions | None,
+    **sizes: Size,
 ) -> Request:
-    """The request that the arguments of `adapt` describe. Sizes are (add, remove, swap)."""
+    """The request that the arguments of `adapt` describe."""
     require_type("source", source, str, os.PathLike)
     require_type("options", options, AdaptOptions, NoneType)
     options = options or AdaptOptions()
     named = target if isinstance(target, Mapping) else {} if target is None else {"target": target}
     targets = {name: item if isinstance(item, Target) else Target(item) for name, item in named.items()}
     kept = keep if isinstance(keep, Mapping) else {} if keep is None else {KEEP: keep}
-    return Request(
-        source, targets, kept, Path(out), Sizes.of(*sizes, largest=options.max_add, listed=is_listed(options)), options
-    )
+    return Request(source, targets, kept, Path(out), sizes_of(options, **sizes), options)
 
 
 def read_once(corpus: Corpus, read_options: ReadOptions) -> list[str | int]:
