@@ -157,7 +157,7 @@ def test_a_recipe_by_hand_is_the_same_as_its_options_and_options_that_are_given_
         ('{"model": "model", "min-count": 2}', "`min-count` in `x.json` is not an option of a recipe"),
         ('{"model": "model", "out": "x"}', "`out` in `x.json` belongs on the command line"),
         ('{"target": "et.txt"}', "required: MODEL"),
-        ('{"model": "model", "target": "et.txt", "swap": "many"}', "argument --swap: 'many' is not a whole number"),
+        ('{"model": "model", "target": "et.txt", "swap": "many"}', "`swap` is 'many': 'many' is not a whole number"),
         ('{"model": "model", "target": null, "swap": 1}', "`target` was an object in memory"),
         ('{"model": "model", "target": "et.txt", "swap": 1, "seed": 3}', "--seed has no effect without a random"),
     ],

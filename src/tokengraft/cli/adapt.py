@@ -4,20 +4,10 @@ import argparse
 import shlex
 from collections.abc import Iterator
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 
 from tokengraft.checkpoint.model_card import CAUSAL, SENTENCES, model_class
-from tokengraft.cli.commands import (
-    Commands,
-    add_options,
-    print_columns,
-    print_note,
-    print_result,
-    print_scores,
-    print_warnings,
-    say,
-)
+from tokengraft.cli.commands import print_columns, print_note, print_result, print_scores, print_warnings, say
 from tokengraft.cli.edit import (
     guarantees,
     preserved_rows,
@@ -27,6 +17,7 @@ from tokengraft.cli.edit import (
 )
 from tokengraft.cli.main import resumable
 from tokengraft.cli.transplant import of_adapter
+from tokengraft.errors import require
 from tokengraft.learn.special import given_rows
 from tokengraft.options.option import given_options
 from tokengraft.options.table import options_of
@@ -41,28 +32,15 @@ HINT_WIDTH = 98
 """A line about what to do next has at most so many characters. The report has commands that are longer."""
 
 
-def add(commands: Commands) -> None:
-    """Adds the command to the parser."""
-    command = commands.add_parser(
-        "adapt",
-        description="The complete pipeline: count the text, prune tokens that it rarely uses, learn new ones, check "
-        "the result, measure it on held-out documents, and transplant the checkpoint. An interrupted run resumes when "
-        "it is started again with the same options.",
-        first="--target --keep --test --swap --add --remove --special --for --text-field --recipe --dry-run "
-        "--out --force --json",
-    )
-    command.add_argument("model", nargs="?", metavar="MODEL", help="model folder with weights, or a tokenizer")
-    add_options(command, "adapt")
-    command.set_defaults(run=partial(_run, command))
-
-
-def _run(command: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+def run_adapt(options: argparse.Namespace) -> int:
+    """Runs the command."""
     recipe = read_recipe(options.recipe) if options.recipe else Recipe()
     here = given_options(options_of("adapt"), options)
     model, given = options.model or recipe.model, {**recipe.given, **here}
     needed = (("MODEL", model), ("--target", given.keys() & {"target", "include", "special", "eos", "pad"}))
-    if missing := [name for name, value in needed if not value]:
-        command.error(f"required: {', '.join(missing)}; MODEL is before options that take several files")
+    missing = ", ".join(name for name, value in needed if not value)
+    message = f"required: {missing}; MODEL is before options that take several files"
+    require(not missing, message, "see `tokengraft adapt --help`")
     request = commanded("adapt", model, given)
     if recipe.command and not options.model and not here.keys() - OF_A_RUN:  # a record is repeated
         request = replace(request, command=recipe.command)

@@ -7,16 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tokengraft.checkpoint.table import model_rows
-from tokengraft.cli.commands import (
-    Commands,
-    add_options,
-    add_source,
-    print_columns,
-    print_note,
-    print_result,
-    print_warnings,
-    say,
-)
+from tokengraft.cli.commands import print_columns, print_note, print_result, print_warnings, say
 from tokengraft.learn.extension import Extension
 from tokengraft.learn.preserve import PreserveCost
 from tokengraft.learn.special import given_rows
@@ -25,7 +16,7 @@ from tokengraft.measure.compare import MOST, NAMED, SampleChange
 from tokengraft.options.option import given_options
 from tokengraft.options.table import options_of
 from tokengraft.pipeline.edit import edit, extension_curve
-from tokengraft.pipeline.request import Request, commanded, shown_steps
+from tokengraft.pipeline.request import Request, Step, commanded, shown_steps
 from tokengraft.pipeline.result import Vocabulary
 from tokengraft.pruning.cost import PrunePoint, RemovedTokens, removed_summary
 from tokengraft.representation import quoted, visible
@@ -42,35 +33,19 @@ _SCRIPTS = 5
 Rows = Iterator[tuple[str, str]]
 
 
-def add(commands: Commands) -> None:
-    """Adds the commands to the parser."""
-    command = commands.add_parser(
-        "prune",
-        description="Remove tokens, by default the rarest leaves of the merge tree, so that every kept token stays "
-        "reachable. Special and added tokens, bytes and, unless bytes spell them, characters are kept; by default also "
-        "white space, digits, ASCII punctuation, names of source code and text of chat templates. Ids are renumbered "
-        "without holes unless --ids keep.",
-        first="--counts --corpus --remove --rows --held-out --method --scripts --protect --no-protect-defaults "
-        "--ids --report --out --force --json",
-    )
-    add_source(command)
-    add_options(command, "prune")
-    command.set_defaults(run=_run, step="prune")
-    command = commands.add_parser(
-        "extend",
-        description="Learn new tokens by continuing BPE training on new text, so that every new token is reachable. "
-        "Kept ids do not move. The written folder is loaded again with other libraries and compared.",
-        first="--counts --corpus --add --held-out --curve --scripts --preserve --include --special --text-field "
-        "--report --out --force --json",
-    )
-    add_source(command)
-    add_options(command, "extend")
-    command.set_defaults(run=_run, step="extend")
+def run_extend(options: argparse.Namespace) -> int:
+    """Runs the command."""
+    return _run("extend", options)
 
 
-def _run(options: argparse.Namespace) -> int:
-    given = given_options(options_of(options.step), options)
-    with shown_steps(commanded(options.step, options.source, given)) as request:
+def run_prune(options: argparse.Namespace) -> int:
+    """Runs the command."""
+    return _run("prune", options)
+
+
+def _run(step: Step, options: argparse.Namespace) -> int:
+    given = given_options(options_of(step), options)
+    with shown_steps(commanded(step, options.source, given)) as request:
         if request.edit.curve:
             return _show_curve(request, options)
         result = edit(request)

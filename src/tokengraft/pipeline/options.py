@@ -95,7 +95,7 @@ class Sizes:
 
     def chosen(self, n: int) -> "Sizes":
         """The sizes with the number of tokens to learn that was chosen."""
-        return replace(self, **{"swap" if self.swap else "add": n})
+        return replace(self, swap=n) if self.swap else replace(self, add=n)
 
     @property
     def learn(self) -> int:

@@ -300,7 +300,7 @@ _HINT = "pass a TOML or JSON file with the options of `tokengraft adapt`, or the
 class Recipe(NamedTuple):
     """What a file says that `--recipe` names."""
 
-    model: str | None = None
+    model: str = ""
     given: Given = FrozenDict()
     command: str | None = None
     """The command line, if it is the record of an adapted model."""
@@ -347,5 +347,4 @@ def read_recipe(path: str | os.PathLike[str]) -> Recipe:
         for key, value in content.items()
         if key != "model" and (value is not False or options[key].kind.action != "flag")
     }
-    model = str(content["model"]) if content.get("model") else None
-    return Recipe(model, given, command if isinstance(command, str) else None)
+    return Recipe(str(content.get("model") or ""), given, command if isinstance(command, str) else None)
