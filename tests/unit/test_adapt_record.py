@@ -159,6 +159,11 @@ def test_a_recipe_by_hand_is_the_same_as_its_options_and_options_that_are_given_
         ('{"target": "et.txt"}', "required: MODEL"),
         ('{"model": "model", "target": "et.txt", "swap": "many"}', "`swap` is 'many': 'many' is not a whole number"),
         ('{"model": "model", "target": null, "swap": 1}', "`target` was an object in memory"),
+        ('{"model": "model", "target": {"et": []}, "swap": 1}', "`et` in `x.json` is an empty list"),
+        (
+            '{"model": "model", "target": "et.txt", "balance": "both"}',
+            "`balance` is 'both'\nhint: choose one of weights",
+        ),
         ('{"model": "model", "target": "et.txt", "swap": 1, "seed": 3}', "--seed has no effect without a random"),
     ],
 )

@@ -59,8 +59,8 @@ def options_in(kind: type[_Options], given: Mapping[str, Any]) -> _Options:
 
 def text_read_options_of(given: Mapping[str, Any]) -> ReadOptions | None:
     """How to read a text to measure on; None if no option says it."""
-    chosen = {each.name: given[each.name] for each in fields(ReadOptions) if each.name in given}
-    return ReadOptions(**{"documents": "lines"} | chosen) if chosen else None
+    is_said = any(each.name in given for each in fields(ReadOptions))
+    return options_in(ReadOptions, {"documents": "lines", **given}) if is_said else None
 
 
 NARROW_TEXT = 10
@@ -133,12 +133,12 @@ def print_columns(heads: list[str], rows: list[list[str]]) -> None:
 
 def print_scores(evaluation: "Evaluation", *, wide: bool) -> None:
     """Prints the table of an evaluation. Below the short one, a line says what its columns mean."""
-    from tokengraft.measure.scores import LEGEND
+    from tokengraft.measure.scores import legend
 
     heads, rows = evaluation.table(wide=wide)
     print_columns(heads, rows)
     if not wide:
-        print_note("; ".join(f"{head}: {LEGEND[head]}" for head in heads if head in LEGEND))
+        print_note(legend(heads))
 
 
 def print_note(text: str) -> None:

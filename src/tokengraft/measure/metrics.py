@@ -82,25 +82,14 @@ class DocumentComparison:
             self.unmeasured += int((~measured).sum())
             self._distances.extend((edits / longer)[measured].tolist())
 
-    @property
-    def win_rate(self) -> float | None:
-        """The share of documents with fewer tokens. Documents with as many count half."""
-        return share(self._wins, self._documents)
-
-    @property
-    def exact_match(self) -> float | None:
-        """The share of documents with unchanged segmentation."""
-        return share(self._exact, self._documents)
-
-    @property
-    def edit_distance(self) -> float | None:
-        """The mean over the documents that were measured; None if there is none."""
-        return share(sum(self._distances), len(self._distances))
-
-    @property
-    def worst_edit_distance(self) -> float | None:
-        """The largest of the documents that were measured; None if there is none."""
-        return max(self._distances, default=None)
+    def measures(self) -> dict[str, float | None]:
+        """The measures of a `Score` that compare documents. Edit distances are None if no document was measured."""
+        return {
+            "win_rate": share(self._wins, self._documents),
+            "exact_match": share(self._exact, self._documents),
+            "edit_distance": share(sum(self._distances), len(self._distances)),
+            "worst_edit_distance": max(self._distances, default=None),
+        }
 
 
 class _Numbers:
