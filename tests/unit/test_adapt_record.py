@@ -162,7 +162,7 @@ def test_a_recipe_by_hand_is_the_same_as_its_options_and_options_that_are_given_
         ('{"model": "model", "target": {"et": []}, "swap": 1}', "`et` in `x.json` is an empty list"),
         (
             '{"model": "model", "target": "et.txt", "balance": "both"}',
-            "`balance` is 'both'\nhint: choose one of weights",
+            "`balance` is 'both'\nhint: choose one of",
         ),
         ('{"model": "model", "target": "et.txt", "swap": 1, "seed": 3}', "--seed has no effect without a random"),
     ],

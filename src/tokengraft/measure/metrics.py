@@ -2,6 +2,7 @@
 
 from array import array
 from collections.abc import Iterable
+from typing import Any
 from math import fsum, log2
 
 import numpy as np
@@ -82,7 +83,7 @@ class DocumentComparison:
             self.unmeasured += int((~measured).sum())
             self._distances.extend((edits / longer)[measured].tolist())
 
-    def measures(self) -> dict[str, float | None]:
+    def measures(self) -> dict[str, Any]:
         """The measures of a `Score` that compare documents. Edit distances are None if no document was measured."""
         return {
             "win_rate": share(self._wins, self._documents),
