@@ -2,8 +2,8 @@
 
 from array import array
 from collections.abc import Iterable
-from typing import Any
 from math import fsum, log2
+from typing import Any
 
 import numpy as np
 
