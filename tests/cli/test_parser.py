@@ -53,7 +53,7 @@ def test_a_mistake_is_one_line_and_a_pointer_to_the_help_of_its_command(argument
     ("arguments", "said"),
     [
         (["extend", "m", "--eos=x"], "unknown: --eos=x (an option of adapt)"),
-        (["extend", "m", "--skip-bad"], "unknown: --skip-bad (an option of adapt, train, count, "),
+        (["extend", "m", "--format", "text"], "unknown: --format text (an option of train, count, prune, draft, "),
         (["adapt", "m", "--memory", "1GB"], "unknown: --memory 1GB (an option of recipes: write it to a file"),
     ],
 )

@@ -111,7 +111,7 @@ _LEARNING = (
        "without a leading space; without --add, nothing else is learned, and no text is needed", None,
        "include.words"),
     _O("include_exact", "recipe", FLAG, "take the lines of --include as they are", None, "include.exact", "--include"),
-    _O("include_added", "adapt extend", FLAG, "words of --include that the pre-tokenizer splits, such as COVID-19, "
+    _O("include_added", "adapt", FLAG, "words of --include that the pre-tokenizer splits, such as COVID-19, "
        "become added tokens, which are found whole before the text is split", None, "include_added", "--include"),
     _O("max_helpers", "extend recipe", N, "without --add: at most N tokens that words of --include are merged from; "
        "words that cost the most are left out", None, "max_helpers", "--include; BPE", "--add; --swap"),
@@ -273,8 +273,8 @@ _READING = (
     _O("format", "train count prune draft check evaluate report recipe", _one_of("text", "jsonl", "parquet"), "format "
        "of all inputs; by default by file name. With text or jsonl, binary files are not refused", None,
        "read_options.format", READS),
-    _O("skip_bad", "adapt train count prune draft check evaluate report", FLAG, "skip files and documents that cannot "
-       "be read, and report how many", None, "read_options.skip_bad", READS),
+    _O("skip_bad", READERS, FLAG, "skip files and documents that cannot be read, and report how many", None,
+       "read_options.skip_bad", READS),
     _O("shard", "count recipe", Kind("I/N", shard), "read only shard I of N of the inputs; I starts at 0", None,
        "read_options.shard"),
     _O("normalize", "count recipe", _one_of("nfkc"), "normalize text before the tokenizer's own normalizer", None,
