@@ -120,6 +120,7 @@ def test_every_need_names_options_of_the_same_commands_or_a_fact():
                 "--balance",
                 "--swap",
                 "--as-adapter",
+                "--weight",
             }
 
 
