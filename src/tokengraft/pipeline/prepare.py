@@ -128,7 +128,8 @@ def prepare(job: Request) -> Prepared:
     adapts = job.step == "adapt"
     weighted = adapts and has_weights(job.source)
     require_texts(job)
-    require_output(job, weighted=weighted)
+    if not adapts:
+        require_output(job, weighted=False)
     choices_for(job.options.stacks)
     original = load(job.source)
     require_options(job, original, weighted=weighted)
@@ -139,6 +140,8 @@ def prepare(job: Request) -> Prepared:
         eos, pad = (text if text in original.ids else None for text in (options.eos, options.pad))
         base = add_special(original, (), eos=eos, pad=pad)
     weights = _weights(job, original, given.tokenizer) if weighted else None
+    if adapts:  # not before: an option that is wrong is named before a file that is missing
+        require_output(job, weighted=weighted)
     for corpus in job.corpora.values():
         require_engine(corpus, job.options.count_options)
     text_bytes = require_text(job)
