@@ -98,8 +98,9 @@ def test_counts_of_repeated_options_are_all_learned_from(model, counts, tmp_path
     ],
 )
 def test_with_counts_every_reading_option_is_refused_even_with_its_default(model, counts, tmp_path, tokengraft, option):
+    extend = ["extend", model, "--add", 5, "--counts", counts]
     for command in (
-        ["extend", model, "--add", 5, "--counts", counts],
+        *([extend] if option[0] in {each.flag for each in options_of("extend")} else []),
         ["prune", model, "--remove", 5, "--counts", counts],
         ["prune", model, "--remove", 5, "--method", "last-id-leaf"],
     ):
@@ -119,6 +120,7 @@ def test_every_need_names_options_of_the_same_commands_or_a_fact():
                 "--balance",
                 "--swap",
                 "--as-adapter",
+                "--weight",
             }
 
 

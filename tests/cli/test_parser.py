@@ -52,6 +52,18 @@ def test_a_mistake_is_one_line_and_a_pointer_to_the_help_of_its_command(argument
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (["extend", "m", "--eos=x"], "unknown: --eos=x (an option of adapt)"),
+        (["extend", "m", "--format", "text"], "unknown: --format text (an option of train, count, prune, draft, "),
+        (["adapt", "m", "--memory", "1GB"], "unknown: --memory 1GB (an option of recipes: write it to a file"),
+    ],
+)
+def test_an_option_of_another_command_or_of_recipes_is_refused_with_the_place_that_has_it(arguments, said, tokengraft):
+    assert tokengraft(*arguments, "--out", "x", code=2).err.startswith(f"error: {said}")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
         (["adpt"], "there is no command 'adpt' (did you mean adapt?)\nhint: see `tokengraft --help`\n"),
         (
             ["counts", "mrge"],

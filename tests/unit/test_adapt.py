@@ -137,7 +137,7 @@ def test_sizes_that_contradict_each_other_are_refused():
         with pytest.raises(errors.OptionError, match=match):
             Sizes(**sizes)
     with pytest.raises(errors.OptionError, match="`swap='auto'` was given together with `add=5`"):
-        Sizes.of(5, 0, "auto", 32_000)
+        Sizes(add=5, swap="auto")
 
 
 # What is never pruned.
@@ -257,7 +257,7 @@ def test_what_can_be_known_at_the_start_is_refused_before_any_text_is_read(model
         ({"source": bare, "hole_rows": "zero"}, option, "has no effect without weights"),
         ({"add": 0, "remove": 5, "init": "mean"}, option, "has no effect without `add` or `swap`"),
         ({"add": 0, "remove": 5, "output_init": "mean"}, option, "has no effect without `add` or `swap`"),
-        ({"add": 0, "include": words}, option, "no number of tokens to learn was given"),
+        ({"add": 0, "include": words}, option, "`target` has no effect without `add` or `swap`"),
         ({"max_helpers": 5}, option, "`max_helpers` has no effect without `include`"),
         ({"include": words, "max_helpers": 5}, option, "`max_helpers` and `add` do not go together"),
         ({"special": ["<a>", ""]}, option, "the special token '' is blank"),

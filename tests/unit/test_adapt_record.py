@@ -157,8 +157,13 @@ def test_a_recipe_by_hand_is_the_same_as_its_options_and_options_that_are_given_
         ('{"model": "model", "min-count": 2}', "`min-count` in `x.json` is not an option of a recipe"),
         ('{"model": "model", "out": "x"}', "`out` in `x.json` belongs on the command line"),
         ('{"target": "et.txt"}', "required: MODEL"),
-        ('{"model": "model", "target": "et.txt", "swap": "many"}', "argument --swap: 'many' is not a whole number"),
+        ('{"model": "model", "target": "et.txt", "swap": "many"}', "`swap` is 'many': 'many' is not a whole number"),
         ('{"model": "model", "target": null, "swap": 1}', "`target` was an object in memory"),
+        ('{"model": "model", "target": {"et": []}, "swap": 1}', "`et` in `x.json` is an empty list"),
+        (
+            '{"model": "model", "target": "et.txt", "balance": "both"}',
+            "`balance` is 'both'\nhint: choose one of",
+        ),
         ('{"model": "model", "target": "et.txt", "swap": 1, "seed": 3}', "--seed has no effect without a random"),
     ],
 )
@@ -394,7 +399,5 @@ def test_tokens_that_were_pruned_and_learned_again_are_explained():
 
 
 def test_missing_arguments_are_named(capsys):
-    with pytest.raises(SystemExit) as stopped:
-        cli.main(["adapt", "--target", "et.txt", "model", "--swap", "3", "--out", "x"])
-    assert stopped.value.code == 2
+    assert cli.main(["adapt", "--target", "et.txt", "model", "--swap", "3", "--out", "x"]) == 2
     assert "required: MODEL; MODEL is before options that take several files" in capsys.readouterr().err

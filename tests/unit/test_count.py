@@ -14,10 +14,12 @@ from sentencepiece import sentencepiece_model_pb2 as messages
 
 import tokengraft as tg
 from tokengraft import cli, errors
-from tokengraft.cli.edit import request_of
 from tokengraft.corpus import blocks as corpus_module
 from tokengraft.counts.count import count_to_file, merge_counts
 from tokengraft.counts.threads import CountJob
+from tokengraft.options.option import given_options
+from tokengraft.options.table import options_of
+from tokengraft.pipeline.request import request_from
 from tokengraft.pipeline.texts import _weighted
 from tokengraft.tokenizer.kind import token_bytes
 
@@ -114,7 +116,8 @@ def test_weights_of_the_same_ratio_give_the_same_counts_and_lose_no_pretoken(tok
     files = [tg.count(tokenizer, path).save(tmp_path / f"{path.name}.parquet") for path in paths]
     given = [text for weight in weights for text in ("--weight", str(weight))]
     command = ["prune", "model", "--counts", *map(str, files), *given, "--remove", "1", "--out", "pruned", "--quiet"]
-    request = request_of("prune", "model", cli.build_parser().parse_args(command))
+    options = given_options(options_of("prune"), cli.build_parser().parse_args(command))
+    request = request_from("prune", "model", options)
     assert _weighted(SimpleNamespace(base=tokenizer, edit=request.edit, options=request.options)) == whole
 
 

@@ -235,7 +235,7 @@ def test_special_tokens_words_and_learned_tokens_go_together(shape, tmp_path, ca
     folder = builders.write(tmp_path / "base", SHAPES[shape]())
     (tmp_path / "words.txt").write_text("\n".join(WORDS[:6]), encoding="utf-8")
     (tmp_path / "et.txt").write_text("\n".join(builders.TEXT), encoding="utf-8")
-    run = ["extend", folder, "--special", *CONTENTS, "--include", tmp_path / "words.txt", "--eos", "</tool_1>"]
+    run = ["extend", folder, "--special", *CONTENTS, "--include", tmp_path / "words.txt"]
     learn = ["--corpus", tmp_path / "et.txt", "--add", 40, "--character-coverage", 0]
     learn = learn[: 4 if shape == "byte-level" else 6]
     for more, out in (([], "listed"), (learn, "learned")):
@@ -247,6 +247,9 @@ def test_special_tokens_words_and_learned_tokens_go_together(shape, tmp_path, ca
         assert words
         assert all(new.ids[string] == i for string, i in base.ids.items() if string in new.ids)
         assert tg.check(new, base=base).passed
+    run = ["adapt", folder, "--special", *CONTENTS, "--eos", "</tool_1>", "--out", tmp_path / "role", "--quiet"]
+    assert cli.main([*map(str, run)]) == 0
+    assert json.loads((tmp_path / "role" / "tokenizer_config.json").read_text())["eos_token"] == "</tool_1>"
 
 
 def test_an_adaptation_without_text_repeats_from_its_record(tmp_path):

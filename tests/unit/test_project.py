@@ -18,7 +18,7 @@ import pytest
 
 import tokengraft as tg
 from tokengraft import errors
-from tokengraft.cli.main import MODULES
+from tokengraft.options.commands import COMMANDS
 from tokengraft.options.table import TABLE
 
 ROOT = Path(__file__).parents[2]
@@ -228,7 +228,7 @@ def test_a_command_that_fails_names_options_and_a_function_names_arguments(tmp_p
 
 
 FLAGS_OF_COMMANDS = (
-    *("cli", "options/option.py", "options/table.py"),  # only commands show these
+    *("cli", "options/commands.py", "options/option.py", "options/table.py"),  # only commands show these
     *("verify/model_folder.py", "verify/check_serving.py"),  # the next command, and options of other programs
 )
 FLAGS_OF_RECORDS = {
@@ -327,6 +327,6 @@ def test_every_option_that_an_error_names_is_an_argument_in_python():
     ],
 )
 def test_a_command_imports_only_what_it_needs(command, unneeded):
-    module = MODULES.get(command, command)
+    module = COMMANDS[command].module
     code = f"import sys, tokengraft.cli.{module}; print([name for name in {unneeded} if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -381,7 +381,7 @@ def test_extend_shows_chooses_and_warns_by_the_training_text(base, tmp_path, tok
     weights = ["extend", folder, "--corpus", text, text, "--weight", 2, "--weight", 1, "--documents", "lines"]
     for arguments, message in (
         ([*command, "--add", "4", "--method", "naive-regen"], "--training-text is for continued training"),
-        ([*weights, "--add", "4"], "--weight multiplies occurrences"),
+        ([*weights, "--add", "4"], "--training-text and --weight do not go together"),
     ):
         assert message in tokengraft(*arguments, "--training-text", "2KB", "--out", tmp_path / "no", code=2).err
         assert not (tmp_path / "no").exists()

@@ -4,36 +4,26 @@ import argparse
 import shlex
 from collections.abc import Iterator
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 
 from tokengraft.checkpoint.model_card import CAUSAL, SENTENCES, model_class
-from tokengraft.cli.commands import (
-    Commands,
-    add_options,
-    print_columns,
-    print_note,
-    print_result,
-    print_scores,
-    print_warnings,
-    say,
-)
+from tokengraft.cli.commands import print_columns, print_note, print_result, print_scores, print_warnings, say
 from tokengraft.cli.edit import (
     guarantees,
     preserved_rows,
     print_curve,
     removed_rows,
-    request_of,
     sample_rows,
 )
-from tokengraft.cli.main import Parser, resumable
+from tokengraft.cli.main import resumable
 from tokengraft.cli.transplant import of_adapter
+from tokengraft.errors import require
 from tokengraft.learn.special import given_rows
 from tokengraft.options.option import given_options
 from tokengraft.options.table import options_of
 from tokengraft.options.values import AUTO
 from tokengraft.pipeline.adapt import Estimate, adapt_request, estimate_request
-from tokengraft.pipeline.request import INLINE, OF_A_RUN, read_recipe, recipe_words, shown_name, work_folder
+from tokengraft.pipeline.request import OF_A_RUN, Recipe, commanded, read_recipe, shown_name, work_folder
 from tokengraft.pipeline.result import Adaptation
 from tokengraft.pipeline.write import next_step
 from tokengraft.verify.against_base import PRESERVED
@@ -42,35 +32,18 @@ HINT_WIDTH = 98
 """A line about what to do next has at most so many characters. The report has commands that are longer."""
 
 
-def add(commands: Commands) -> None:
-    """Adds the command to the parser."""
-    command = commands.add_parser(
-        "adapt",
-        description="The complete pipeline: count the text, prune tokens that it rarely uses, learn new ones, check "
-        "the result, measure it on held-out documents, and transplant the checkpoint. An interrupted run resumes when "
-        "it is started again with the same options.",
-        first="--target --keep --test --swap --add --remove --special --for --text-field --recipe --dry-run "
-        "--out --force --json",
-    )
-    _add_model(command)
-    add_options(command, "adapt")
-    command.set_defaults(run=partial(_run, command), command=None)
-
-
-def _add_model(command: argparse.ArgumentParser) -> None:
-    command.add_argument("model", nargs="?", metavar="MODEL", help="model folder with weights, or a tokenizer")
-
-
-def _run(command: argparse.ArgumentParser, options: argparse.Namespace) -> int:
-    if options.recipe:
-        options = _with_recipe(command.prog, options)
-    listed = options.include or options.special or options.eos or options.pad
-    needed = (("MODEL", options.model), ("--target", options.target or listed))
-    missing = [name for name, value in needed if not value]
-    if missing:
-        command.error(f"required: {', '.join(missing)}; MODEL is before options that take several files")
-    request = request_of("adapt", options.model, options)
-    request = replace(request, command=options.command or request.command)
+def run_adapt(options: argparse.Namespace) -> int:
+    """Runs the command."""
+    recipe = read_recipe(options.recipe) if options.recipe else Recipe()
+    here = given_options(options_of("adapt"), options)
+    model, given = options.model or recipe.model, {**recipe.given, **here}
+    needed = (("MODEL", model), ("--target", given.keys() & {"target", "include", "special", "eos", "pad"}))
+    missing = ", ".join(name for name, value in needed if not value)
+    message = f"required: {missing}; MODEL is before options that take several files"
+    require(not missing, message, "see `tokengraft adapt --help`")
+    request = commanded("adapt", model, given)
+    if recipe.command and not options.model and not here.keys() - OF_A_RUN:  # a record is repeated
+        request = replace(request, command=recipe.command)
     if options.dry_run:
         _show_estimate(estimate_request(request), options)
         return 0
@@ -78,30 +51,6 @@ def _run(command: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         result = adapt_request(request)
     _show_result(result, options)
     return 0
-
-
-def _with_recipe(prog: str, options: argparse.Namespace) -> argparse.Namespace:
-    """The options with those of the recipe that were not given. They are parsed as on the command line."""
-    recipe, command = read_recipe(options.recipe)
-    given = given_options(options_of("adapt"), options)
-    parser = Parser(prog=prog)
-    _add_model(parser)
-    add_options(parser, "recipe")
-    model = [str(one) for one in [options.model or recipe.get("model")] if one]
-    inline = [name for name in INLINE if isinstance(recipe.get(name), list) and name not in given]
-    words = [
-        word
-        for option in options_of("recipe")
-        if option.name in given or (option.name in recipe and option.name not in inline)
-        for word in (
-            option.words(given[option.name]) if option.name in given else recipe_words(option, recipe[option.name])
-        )
-    ]
-    command = None if options.model or given.keys() - OF_A_RUN else command
-    merged = parser.parse_args([*model, *words], argparse.Namespace(arguments=options.arguments, command=command))
-    for name in inline:
-        setattr(merged, name, recipe[name])
-    return merged
 
 
 def _show_result(result: Adaptation, options: argparse.Namespace) -> None:

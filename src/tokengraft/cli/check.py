@@ -8,14 +8,7 @@ from pathlib import Path
 from tokengraft import _core
 from tokengraft.checkpoint.draft import is_draft
 from tokengraft.checkpoint.table import require_absent
-from tokengraft.cli.commands import (
-    Commands,
-    add_options,
-    add_source,
-    given,
-    options_in,
-    print_result,
-)
+from tokengraft.cli.commands import given, options_in, print_result
 from tokengraft.corpus.options import ReadOptions
 from tokengraft.counts.count import counts_of
 from tokengraft.counts.pretoken_counts import PretokenCounts
@@ -34,20 +27,8 @@ SHORT = 40
 """The longest example of a note, in characters, that shares a line with others."""
 
 
-def add(commands: Commands) -> None:
-    """Adds the command to the parser."""
-    command = commands.add_parser(
-        "check",
-        description="Verify any tokenizer, including one that another tool made. With --base, also verify the edit: "
-        "kept ids, merges and added tokens, and everything else in the files that the edit does not explain. What can "
-        "change ids, segmentation or decoding is a failure, other changes are notes. Exits with 1 if a check fails.",
-    )
-    add_source(command)
-    add_options(command, "check")
-    command.set_defaults(run=_run)
-
-
-def _run(options: argparse.Namespace) -> int:
+def run_check(options: argparse.Namespace) -> int:
+    """Runs the command."""
     chosen = given("check", options)
     if is_draft(Path(options.source)):
         refused = {"--preserve": options.preserve, "--for": options.stacks}

@@ -17,31 +17,13 @@ from tokengraft.corpus.options import ReadOptions
 from tokengraft.errors import escaped
 from tokengraft.options.option import given_options, require_effect
 from tokengraft.options.table import options_of
+from tokengraft.output.atomic import require_distinct, require_new
 from tokengraft.representation import aligned
 
 _Options = TypeVar("_Options")
 
 if TYPE_CHECKING:
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
-    import argparse
-
     from tokengraft.measure.scores import Evaluation
-else:
-    Commands = object
-
-
-def add_options(command: argparse.ArgumentParser, name: str) -> None:
-    """Adds all options that the table has for a command."""
-    groups: dict[str, argparse._ActionsContainer] = {"": command}
-    for option in options_of(name):
-        if option.group not in groups:
-            groups[option.group] = command.add_argument_group(option.group)
-        option.add_to(groups[option.group])
-
-
-def add_source(command: argparse.ArgumentParser) -> None:
-    """Adds SOURCE."""
-    command.add_argument("source", metavar="SOURCE", help="model folder, tokenizer.json, tokenizer.model or hub name")
 
 
 def given(name: str, options: argparse.Namespace, *facts: str, **positional: Any) -> dict[str, Any]:
@@ -55,6 +37,12 @@ def say(text: str, options: argparse.Namespace) -> None:
     """Prints a message to stderr, unless --quiet was given."""
     if not options.quiet:
         print(escaped(text), file=sys.stderr)
+
+
+def require_output(options: argparse.Namespace, *inputs: Iterable[str | os.PathLike[str] | None] | None) -> None:
+    """Refuses an output that exists, unless --force was given, or that is an input."""
+    require_new(options.out, force=options.force)
+    require_distinct(input_paths(*inputs), options.out)
 
 
 def input_paths(*groups: Iterable[str | os.PathLike[str] | None] | None) -> list[str]:
@@ -71,8 +59,8 @@ def options_in(kind: type[_Options], given: Mapping[str, Any]) -> _Options:
 
 def text_read_options_of(given: Mapping[str, Any]) -> ReadOptions | None:
     """How to read a text to measure on; None if no option says it."""
-    chosen = {each.name: given[each.name] for each in fields(ReadOptions) if each.name in given}
-    return ReadOptions(**{"documents": "lines"} | chosen) if chosen else None
+    is_said = any(each.name in given for each in fields(ReadOptions))
+    return options_in(ReadOptions, {"documents": "lines", **given}) if is_said else None
 
 
 NARROW_TEXT = 10
@@ -145,12 +133,12 @@ def print_columns(heads: list[str], rows: list[list[str]]) -> None:
 
 def print_scores(evaluation: "Evaluation", *, wide: bool) -> None:
     """Prints the table of an evaluation. Below the short one, a line says what its columns mean."""
-    from tokengraft.measure.scores import LEGEND
+    from tokengraft.measure.scores import legend
 
     heads, rows = evaluation.table(wide=wide)
     print_columns(heads, rows)
     if not wide:
-        print_note("; ".join(f"{head}: {LEGEND[head]}" for head in heads if head in LEGEND))
+        print_note(legend(heads))
 
 
 def print_note(text: str) -> None:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from tokengraft.cli.commands import Commands, add_options, add_source, input_paths, print_result, say
+from tokengraft.cli.commands import input_paths, print_result, say
 from tokengraft.errors import OptionError
 from tokengraft.formats import load
 from tokengraft.formats.convert import convert
@@ -19,19 +19,8 @@ _ADDING = re.compile("TemplateProcessing|RobertaProcessing|BertProcessing")
 """Types of post-processors that put special tokens around text."""
 
 
-def add(commands: Commands) -> None:
-    """Adds the command to the parser."""
-    command = commands.add_parser(
-        "convert",
-        description="Write a tokenizer in another file format, if it can express the tokenizer exactly, and prove that "
-        "both encode alike: on the text of every token, on text of random tokens, and with the library of the format.",
-    )
-    add_source(command)
-    add_options(command, "convert")
-    command.set_defaults(run=_run)
-
-
-def _run(options: argparse.Namespace) -> int:
+def run_convert(options: argparse.Namespace) -> int:
+    """Runs the command."""
     require_new(options.out, force=options.force, replaceable=is_tokenizer_file)
     require_distinct(input_paths([options.source, options.special_tokens]), options.out)
     with transformers_started():

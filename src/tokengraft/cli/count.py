@@ -7,17 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from threading import Thread
 
-from tokengraft.cli.commands import (
-    Commands,
-    add_options,
-    add_source,
-    given,
-    input_paths,
-    options_in,
-    print_result,
-    print_warnings,
-    say,
-)
+from tokengraft.cli.commands import given, options_in, print_result, print_warnings, require_output, say
 from tokengraft.corpus.options import ReadOptions
 from tokengraft.counts.count import count, count_to_file, merge_counts, reading_warnings
 from tokengraft.counts.fingerprint import may_be_cut, piece_rules
@@ -25,46 +15,12 @@ from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.counts.threads import CountJob, CountOptions
 from tokengraft.errors import OptionError
 from tokengraft.formats import load
-from tokengraft.output.atomic import require_distinct, require_new
 from tokengraft.progress import one_stage
 
 
-def add(commands: Commands) -> None:
-    """Adds the commands to the parser."""
-    command = commands.add_parser(
-        "count",
-        description="Count the pretokens of a corpus into a Parquet file. Extension, pruning and evaluation work from "
-        "it and do not read the corpus again.",
-    )
-    add_source(command)
-    command.add_argument(
-        "corpus",
-        nargs="+",
-        metavar="CORPUS",
-        help="file (.txt, .jsonl, .parquet; plain, .gz or .zst), folder, glob, URL of these (s3://, hf://, https://), "
-        "or - for stdin",
-    )
-    add_options(command, "count")
-    command.set_defaults(run=_count)
-    _add_merge(commands)
-
-
-def _add_merge(commands: Commands) -> None:
-    group = commands.add_parser("counts", description="Work with files of counts.")
-    command = group.add_subparsers(title="commands", metavar="COMMAND", required=True).add_parser(
-        "merge",
-        help="add up files of counts",
-        description="Add up files of counts, for example those of the shards of one corpus. With --tokenizer, add up "
-        "partial counts, which `tg.distributed.BatchCounter` makes inside other engines such as Spark.",
-    )
-    command.add_argument("counts", nargs="+", metavar="COUNTS", help="files of counts, or folders of partial counts")
-    add_options(command, "merge")
-    command.set_defaults(run=_merge)
-
-
-def _count(options: argparse.Namespace) -> int:
-    require_new(options.out, force=options.force)
-    require_distinct(input_paths([options.source], options.corpus), options.out)
+def run_count(options: argparse.Namespace) -> int:
+    """Runs the command."""
+    require_output(options, [options.source], options.corpus)
     # pyarrow, which writes the counts, is imported while text is counted: the core does not need the interpreter.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy comes with it, and starts threads that nothing uses
     Thread(target=import_module, args=["pyarrow.parquet"], daemon=True).start()
@@ -93,10 +49,10 @@ def _count(options: argparse.Namespace) -> int:
     return _report(counts, out, options)
 
 
-def _merge(options: argparse.Namespace) -> int:
+def run_merge(options: argparse.Namespace) -> int:
+    """Runs the command."""
     out = Path(options.out)
-    require_new(out, force=options.force)
-    require_distinct(input_paths(options.counts, [options.tokenizer]), out)
+    require_output(options, options.counts, [options.tokenizer])
     count_options = options_in(CountOptions, given("merge", options))
     if options.tokenizer:
         from tokengraft.distributed import sum_partials_to_file

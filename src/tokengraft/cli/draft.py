@@ -4,16 +4,13 @@ import argparse
 from typing import Any
 
 from tokengraft.cli.commands import (
-    Commands,
-    add_options,
-    add_source,
     given,
-    input_paths,
     options_in,
     print_columns,
     print_note,
     print_result,
     print_warnings,
+    require_output,
     say,
 )
 from tokengraft.corpus.options import ReadOptions
@@ -22,29 +19,14 @@ from tokengraft.counts.pretoken_counts import load_weighted
 from tokengraft.counts.threads import CountOptions
 from tokengraft.formats import load
 from tokengraft.options.values import texts_by_name
-from tokengraft.output.atomic import require_distinct, require_new
 from tokengraft.pipeline.draft import DraftVocabulary, draft
 
 
-def add(commands: Commands) -> None:
-    """Adds the command to the parser."""
-    command = commands.add_parser(
-        "draft",
-        description="Choose the ids that the head of a draft model predicts, by the text that the target will write: "
-        "special tokens, those of chat templates and bytes, then the most frequent. Writes them as a JSON list and as "
-        "the maps of EAGLE-3, and with --cut the draft with its head cut to them. The target verifies what a draft "
-        "proposes, so no choice changes the text.",
-    )
-    add_source(command)
-    add_options(command, "draft")
-    command.set_defaults(run=_run)
-
-
-def _run(options: argparse.Namespace) -> int:
+def run_draft(options: argparse.Namespace) -> int:
+    """Runs the command."""
     chosen, held_out = given("draft", options), texts_by_name(options.held_out or (), "held_out")
-    inputs = input_paths([options.source, options.cut, options.ids], options.corpus, options.counts, held_out.values())
-    require_new(options.out, force=options.force)
-    require_distinct(inputs, options.out)
+    sources = [options.source, options.cut, options.ids]
+    require_output(options, sources, options.corpus, options.counts, held_out.values())
     tokenizer = load(options.source)
     how: dict[str, Any] = {
         "read_options": options_in(ReadOptions, chosen),

@@ -4,30 +4,19 @@ import argparse
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from tokengraft.checkpoint.table import model_rows
-from tokengraft.cli.commands import (
-    Commands,
-    add_options,
-    add_source,
-    print_columns,
-    print_note,
-    print_result,
-    print_warnings,
-    say,
-)
+from tokengraft.cli.commands import print_columns, print_note, print_result, print_warnings, say
 from tokengraft.learn.extension import Extension
 from tokengraft.learn.preserve import PreserveCost
 from tokengraft.learn.special import given_rows
 from tokengraft.measure.choose_size import SizeChoice
 from tokengraft.measure.compare import MOST, NAMED, SampleChange
-from tokengraft.options.option import command_line, given_options
+from tokengraft.options.option import given_options
 from tokengraft.options.table import options_of
 from tokengraft.pipeline.edit import edit, extension_curve
-from tokengraft.pipeline.options import Source
-from tokengraft.pipeline.request import OF_A_RUN, Request, Step, request_from, shown_steps
+from tokengraft.pipeline.request import Request, Step, commanded, shown_steps
 from tokengraft.pipeline.result import Vocabulary
 from tokengraft.pruning.cost import PrunePoint, RemovedTokens, removed_summary
 from tokengraft.representation import quoted, visible
@@ -44,34 +33,19 @@ _SCRIPTS = 5
 Rows = Iterator[tuple[str, str]]
 
 
-def add(commands: Commands) -> None:
-    """Adds the commands to the parser."""
-    command = commands.add_parser(
-        "prune",
-        description="Remove tokens, by default the rarest leaves of the merge tree, so that every kept token stays "
-        "reachable. Special and added tokens, bytes and, unless bytes spell them, characters are kept; by default also "
-        "white space, digits, ASCII punctuation, names of source code and text of chat templates. Ids are renumbered "
-        "without holes unless --ids keep.",
-        first="--counts --corpus --remove --rows --held-out --method --scripts --protect --no-protect-defaults "
-        "--ids --report --out --force --json",
-    )
-    add_source(command)
-    add_options(command, "prune")
-    command.set_defaults(run=_run, step="prune")
-    command = commands.add_parser(
-        "extend",
-        description="Learn new tokens by continuing BPE training on new text, so that every new token is reachable. "
-        "Kept ids do not move. The written folder is loaded again with other libraries and compared.",
-        first="--counts --corpus --add --held-out --curve --scripts --preserve --include --special --text-field "
-        "--report --out --force --json",
-    )
-    add_source(command)
-    add_options(command, "extend")
-    command.set_defaults(run=_run, step="extend")
+def run_extend(options: argparse.Namespace) -> int:
+    """Runs the command."""
+    return _run("extend", options)
 
 
-def _run(options: argparse.Namespace) -> int:
-    with shown_steps(request_of(options.step, options.source, options)) as request:
+def run_prune(options: argparse.Namespace) -> int:
+    """Runs the command."""
+    return _run("prune", options)
+
+
+def _run(step: Step, options: argparse.Namespace) -> int:
+    given = given_options(options_of(step), options)
+    with shown_steps(commanded(step, options.source, given)) as request:
         if request.edit.curve:
             return _show_curve(request, options)
         result = edit(request)
@@ -103,16 +77,6 @@ def _show_curve(request: Request, options: argparse.Namespace) -> int:
     if result.extension and len(result.extension) < result.extension.asked:
         say(f"note: {result.extension.stopped}", options)
     return 0
-
-
-def request_of(step: Step, source: Source, options: argparse.Namespace) -> Request:
-    """The request that a command line describes."""
-    known = options_of("recipe" if step == "adapt" else step)
-    given = given_options(known, options)
-    request = request_from(step, source, given)
-    decisive = {name: value for name, value in given.items() if step != "adapt" or name not in OF_A_RUN}
-    chosen = replace(request.options, force=bool(options.force), quiet=bool(options.quiet))
-    return replace(request, options=chosen, command=command_line(step, [str(source)], known, decisive))
 
 
 def show_edit(result: Vocabulary, request: Request, options: argparse.Namespace) -> None:

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from tokengraft.cli.commands import (
-    Commands,
-    add_options,
     given,
     input_paths,
     print_scores,
     print_table,
     print_warnings,
+    require_output,
     say,
     text_read_options_of,
 )
@@ -41,28 +40,8 @@ MAX_TOKENS = 2000
 """Tokens of a document that are printed."""
 
 
-def add(commands: Commands) -> None:
-    """Adds the commands to the parser."""
-    command = commands.add_parser(
-        "evaluate",
-        description="Measure every tokenizer on every text: bytes per token, fertility, Rényi efficiency, vocabulary "
-        "use, and the differences from a base tokenizer. With --bits also the models: bits per byte.",
-    )
-    command.add_argument("tokenizers", nargs="+", metavar="TOKENIZER", help="folder, file or hub name, or NAME=SOURCE")
-    add_options(command, "evaluate")
-    command.set_defaults(run=_evaluate)
-    command = commands.add_parser(
-        "report",
-        description="Write one HTML page about two tokenizers, whatever made them: what changed, the effect on every "
-        "text, all tokens, and a reader in which both tokenizers split any text. The page needs no network.",
-    )
-    for name, what in (("base", "tokenizer to compare with"), ("new", "the other tokenizer")):
-        command.add_argument(name, metavar=name.upper(), help=f"{what}: folder, file, or hub name")
-    add_options(command, "report")
-    command.set_defaults(run=_report)
-
-
-def _evaluate(options: argparse.Namespace) -> int:
+def run_evaluate(options: argparse.Namespace) -> int:
+    """Runs the command."""
     tokenizers = dict(named(text) for text in options.tokenizers)
     chosen = given("evaluate", options, *(["two tokenizers"] if len(tokenizers) == 2 else []))
     texts = texts_by_name(options.text, "text")
@@ -186,13 +165,13 @@ def _examples_data(comparison: Comparison) -> dict[str, object]:
     }
 
 
-def _report(options: argparse.Namespace) -> int:
+def run_report(options: argparse.Namespace) -> int:
+    """Runs the command."""
     from tokengraft.page.report import report  # a page needs most of the package
 
     chosen = given("report", options)
     texts = texts_by_name(options.text, "text")
-    require_new(options.out, force=options.force)
-    require_distinct(input_paths([options.base, options.new], texts.values()), options.out)
+    require_output(options, [options.base, options.new], texts.values())
     base, new = load(options.base), load(options.new)
     _warn_of_spelling({options.base: base, options.new: new})
     names = [Path(source).name or source for source in (options.base, options.new)]

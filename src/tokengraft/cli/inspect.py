@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tokengraft.cli.commands import Commands, add_options, add_source, print_table
+from tokengraft.cli.commands import print_table
 from tokengraft.formats import load
 from tokengraft.tokenizer.inspect import Engine, Inspection, inspect
 from tokengraft.tokenizer.kind import readable, token_bytes
@@ -21,18 +21,8 @@ ENGINES: dict[Engine, str] = {
 }
 
 
-def add(commands: Commands) -> None:
-    """Adds the command to the parser."""
-    command = commands.add_parser(
-        "inspect",
-        description="Show the kind, sizes and id layout of a tokenizer, its unreachable tokens, and known problems.",
-    )
-    add_source(command)
-    add_options(command, "inspect")
-    command.set_defaults(run=_run)
-
-
-def _run(options: argparse.Namespace) -> int:
+def run_inspect(options: argparse.Namespace) -> int:
+    """Runs the command."""
     inspection, damage = inspect(load(options.source)), list[Any]()
     if os.path.isfile(Path(options.source) / "config.json"):  # noqa: PTH113 - a name may be too long
         from tokengraft.verify.model import model_damage  # a tokenizer alone does not need it

@@ -4,43 +4,21 @@ Signals that stop a command are exceptions, with a message about what was kept a
 stdout is an error, a failed write to stderr is ignored.
 """
 
-import argparse
 import gc
 import os
 import shlex
 import signal
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn, TextIO, cast
+from typing import Any, TextIO, cast
 
-from tokengraft import __version__
-from tokengraft.errors import OutputError, TokengraftError, escaped, on_command_line, without_credentials
+from tokengraft.cli.parser import build_parser
+from tokengraft.errors import OutputError, TokengraftError, escaped, on_command_line
 
-COMMANDS = {
-    "adapt": "adapt a model to text: prune, extend, check, measure, transplant",
-    "train": "train an adapted model, and blend it (needs torch)",
-    "blend": "mix the weights of a trained model with those before training",
-    "inspect": "show what is in a tokenizer",
-    "count": "count the pretokens of a corpus; all other steps work from the counts",
-    "counts": "work with files of counts",
-    "prune": "remove tokens that a deployment does not need",
-    "extend": "learn new tokens by continuing BPE training",
-    "check": "verify a tokenizer, alone or against its base",
-    "evaluate": "measure tokenizers and models on texts",
-    "report": "write a page that compares two tokenizers",
-    "transplant": "give a checkpoint the vocabulary of another tokenizer",
-    "draft": "choose the ids of a smaller head for speculative decoding",
-    "convert": "write a tokenizer in another file format",
-}
-"""The commands with their help, in the order of `--help`."""
-MODULES = {"blend": "train", "counts": "count", "prune": "edit", "extend": "edit", "report": "evaluate"}
-"""Modules of commands. All others have one of their name."""
-_DESCRIPTION = "Extend and prune the tokenizer of a pre-trained language model, and its checkpoint with it."
 START = """\
 Extends and prunes the tokenizer of a language model, and its checkpoint with it
   tokengraft adapt MODEL --target TEXT --add auto --out DIR   adapt it to TEXT
@@ -123,111 +101,6 @@ def _rare_collection() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*before)
-
-
-class _StoreOnce(argparse.Action):
-    """Stores one value. A second value is an error: it would silently replace the first."""
-
-    def __call__(
-        self, _: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
-    ) -> None:
-        given = vars(namespace).setdefault("given", set())
-        if option and self.dest in given:
-            raise argparse.ArgumentError(self, "given twice")
-        given.add(self.dest)
-        setattr(namespace, self.dest, values)
-
-
-class _ShowAll(argparse.Action):
-    """Prints the help with all options."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
-        print(argparse.ArgumentParser.format_help(parser), end="")
-        parser.exit()
-
-
-class Parser(argparse.ArgumentParser):
-    """A parser whose `--help` shows the options named by ``first``; `--help-all` shows all of them, in groups."""
-
-    def __init__(self, *arguments: Any, first: str = "", **options: Any) -> None:
-        super().__init__(*arguments, **{"allow_abbrev": False, **options})
-        self.register("action", None, _StoreOnce)
-        self.register("action", "store", _StoreOnce)
-        self._first = {*first.split(), "--help", "--help-all"} if first else None
-        if first:
-            self.add_argument("--help-all", action=_ShowAll, nargs=0, dest="help", help="show all options")
-
-    def format_help(self) -> str:
-        """The help of `--help`."""
-        if self._first is None:
-            return super().format_help()
-        named = [action for action in self._actions if not action.option_strings]
-        shown = [action for action in self._actions if self._first & {*action.option_strings}]
-        formatter = self._get_formatter()
-        formatter.add_usage(f"%(prog)s {' '.join(str(action.metavar) for action in named)} [options]", [], [])
-        formatter.add_text(self.description)
-        for title, actions in (("positional arguments", named), ("options", shown)):
-            formatter.start_section(title)
-            formatter.add_arguments(actions)
-            formatter.end_section()
-        formatter.add_text(f"{len(self._actions) - len(named) - len(shown)} more options: {self.prog} --help-all")
-        return formatter.format_help()
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """Parses, and refuses unknown options of a command in the name of that command."""
-        found, unknown = super().parse_known_args(args, namespace)
-        if unknown and self._subparsers is None:
-            flags = [flag for action in self._actions for flag in action.option_strings]
-            meant = _meant(unknown[0].partition("=")[0], flags)
-            from tokengraft.corpus.files import input_without_credentials
-            from tokengraft.options.table import options_of
-
-            if self.prog.endswith(" adapt") and unknown[0] in {option.flag for option in options_of("recipe")}:
-                meant = " (an option of recipes: write it to a file, and pass --recipe FILE)"
-            self.error(f"unknown: {' '.join(map(input_without_credentials, unknown))}{meant}")
-        return found, unknown
-
-    def error(self, message: str) -> NoReturn:
-        """Prints what is wrong, and exits. Arguments may have control characters and credentials."""
-        self.exit(2, f"error: {escaped(without_credentials(message))}\nhint: see `{self.prog} --help`\n")
-
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
-        if isinstance(action, argparse._SubParsersAction) and value not in action.choices:
-            self.error(f"there is no command {value!r}{_meant(value, action.choices)}")
-        super()._check_value(action, value)
-
-
-def _meant(unknown: str, known: Iterable[str]) -> str:
-    """A question with the names that look like an unknown one."""
-    from difflib import get_close_matches
-
-    close = get_close_matches(unknown, known, n=2)
-    return f" (did you mean {' or '.join(close)}?)" if close else ""
-
-
-class _Commands(argparse._SubParsersAction):  # type: ignore[type-arg]
-    """The commands. One that is added without its options is only listed."""
-
-    def add_parser(self, name: str, **options: Any) -> Any:
-        """The parser of a command."""
-        return super().add_parser(name, help=COMMANDS[name], **options)
-
-
-def build_parser(names: Iterable[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
-    """The parser of some commands; by default of all. The others are listed in its help."""
-    parser = Parser(prog="tokengraft", description=_DESCRIPTION)
-    parser.add_argument("--version", action="version", version=f"tokengraft {__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, action=_Commands)
-    modules = {MODULES.get(name, name) for name in names}
-    for name in COMMANDS:
-        module = MODULES.get(name, name)
-        if name in commands.choices:  # a module adds all of its commands
-            continue
-        if module in modules:
-            import_module(f"tokengraft.cli.{module}").add(commands)
-        else:
-            commands.add_parser(name)
-    return parser
 
 
 class Stopped(BaseException):

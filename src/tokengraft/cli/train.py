@@ -3,11 +3,8 @@
 import argparse
 import json
 import os
-from pathlib import Path
 
 from tokengraft.cli.commands import (
-    Commands,
-    add_options,
     given,
     options_in,
     print_columns,
@@ -22,31 +19,8 @@ from tokengraft.progress import one_stage
 from tokengraft.training.options import TrainOptions
 
 
-def add(commands: Commands) -> None:
-    """Adds the commands to the parser."""
-    command = commands.add_parser(
-        "train",
-        first="--text --keep --held-out --out --passes --max-bytes --learning-rate --blend --trainer",
-        description="Train an adapted model on text of its new language, with a share of text to keep, and blend the "
-        "result with the weights before training. `training.json` of the model has the settings. Several GPUs: "
-        "`torchrun --nproc-per-node N -m tokengraft train ...`. After an interruption, the same command goes on.",
-    )
-    command.add_argument("adapted", type=Path, metavar="ADAPTED", help="folder of the model, from `tokengraft adapt`")
-    add_options(command, "train")
-    command.set_defaults(run=_train)
-    command = commands.add_parser(
-        "blend",
-        description="Write the weighted mean of a model after and before training, file by file, without loading it. "
-        "It gives back most of what other languages lost in training. Rows of new tokens are the trained ones. "
-        "`tokengraft train` does it by itself; this command is for models that were trained elsewhere.",
-    )
-    command.add_argument("trained", type=Path, metavar="TRAINED", help="folder of the model after training, or a LoRA")
-    command.add_argument("adapted", type=Path, metavar="ADAPTED", help="folder of the model before training")
-    add_options(command, "blend")
-    command.set_defaults(run=_blend)
-
-
-def _train(options: argparse.Namespace) -> int:
+def run_train(options: argparse.Namespace) -> int:
+    """Runs the command."""
     chosen = given("train", options)
     settings = options_in(TrainOptions, chosen | {"trainer": dict(options.trainer or ())})
     work = options.out.with_name(f"{options.out.name}.work")
@@ -74,7 +48,8 @@ def _train(options: argparse.Namespace) -> int:
     return 0
 
 
-def _blend(options: argparse.Namespace) -> int:
+def run_blend(options: argparse.Namespace) -> int:
+    """Runs the command."""
     from tokengraft.checkpoint.blend import blend
 
     with one_stage("writing", quiet=options.quiet) as progress:

@@ -2,12 +2,11 @@
 
 import argparse
 import json
-from pathlib import Path
 
 from tokengraft.checkpoint.result import Transplant
 from tokengraft.checkpoint.table import TransplantOptions
 from tokengraft.checkpoint.transplant import transplant
-from tokengraft.cli.commands import Commands, add_options, input_paths, options_in, print_result, print_table, say
+from tokengraft.cli.commands import input_paths, options_in, print_result, print_table, say
 from tokengraft.errors import require
 from tokengraft.formats import load
 from tokengraft.options.option import given_options
@@ -16,34 +15,11 @@ from tokengraft.output.atomic import require_distinct, require_new
 from tokengraft.progress import one_stage
 from tokengraft.vocab_plan import PlanSummary, plan
 
-
-def add(commands: Commands) -> None:
-    """Adds the command to the parser."""
-    command = commands.add_parser(
-        "transplant",
-        description="Write a checkpoint whose embeddings and configs fit another tokenizer, without loading the model. "
-        "Kept rows are copied bit for bit, new rows are initialised, and ids in configs are rewritten. The result is "
-        "compared with the source, then renamed into place.",
-    )
-    command.add_argument(
-        "model",
-        type=Path,
-        metavar="MODEL",
-        help="folder with safetensors and the old tokenizer, a GGUF file, or an adapter",
-    )
-    command.add_argument(
-        "tokenizer",
-        metavar="NEW_TOKENIZER",
-        help="new tokenizer: folder, file, or hub name; for an adapter: the new model",
-    )
-    add_options(command, "transplant")
-    command.set_defaults(run=_run)
-
-
 _HOLE_ROWS = {"zero": "zeros", "lowest": "the mean of kept rows, never the most likely"}
 
 
-def _run(options: argparse.Namespace) -> int:
+def run_transplant(options: argparse.Namespace) -> int:
+    """Runs the command."""
     require(options.dry_run or options.out is not None, "no output was given", hint="pass --out PATH, or --dry-run")
     if options.out is not None:  # also for a dry run, which must fail where the real run would
         require_new(options.out, force=options.force)

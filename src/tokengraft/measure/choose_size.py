@@ -1,5 +1,6 @@
 """`choose_size`: how many of the learned tokens to add, from one training run."""
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import NoneType
@@ -263,11 +264,5 @@ def _search(within: int, beyond: int, multiple: int, rare_at: Callable[[int], fl
     parts = (within + (beyond - within) * part // BETWEEN for part in range(1, BETWEEN))
     rounded = {_down(size, multiple, digits=3) for size in parts}
     between = sorted(size for size in rounded if max(within, options.min_size - 1) < size < beyond)
-    first, last = 0, len(between)
-    while first < last:
-        middle = (first + last) // 2
-        if rare_at(between[middle]) <= options.max_rare:
-            first = middle + 1
-        else:
-            last = middle
-    return between[first - 1] if first else within
+    n_within = bisect_right(between, options.max_rare, key=rare_at)
+    return between[n_within - 1] if n_within else within

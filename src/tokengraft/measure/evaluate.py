@@ -255,12 +255,6 @@ def _from_text(
             comparison.add(segments[key], segments[base or key])
     scores = {key: _score(key, name, size, found) for key, found in totals.items()}
     for key, comparison in compared.items():
-        scores[key] = replace(
-            scores[key],
-            win_rate=comparison.win_rate,
-            exact_match=comparison.exact_match,
-            edit_distance=comparison.edit_distance,
-            worst_edit_distance=comparison.worst_edit_distance,
-            added_used=share(len(totals[key].counted.keys() & comparison.added), len(comparison.added)),
-        )
+        used = share(len(totals[key].counted.keys() & comparison.added), len(comparison.added))
+        scores[key] = replace(scores[key], added_used=used, **comparison.measures())
     return scores, {key: comparison.unmeasured for key, comparison in compared.items() if comparison.unmeasured}

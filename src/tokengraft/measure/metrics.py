@@ -3,15 +3,13 @@
 from array import array
 from collections.abc import Iterable
 from math import fsum, log2
-from typing import TYPE_CHECKING
+from typing import Any
+
+import numpy as np
 
 from tokengraft import _core
 from tokengraft.measure.segments import Segments
 from tokengraft.tokenizer.tokenizer import Tokenizer
-
-if TYPE_CHECKING:
-    import numpy as np
-
 
 RENYI_ORDER = 2.5
 LONGEST_DIFFERENCE = 1 << 16
@@ -40,16 +38,15 @@ def share(part: float, whole: float) -> float | None:
 
 
 def edit_distances(
-    ours: tuple["np.ndarray", "np.ndarray"], theirs: tuple["np.ndarray", "np.ndarray"], longest: int
-) -> "np.ndarray":
+    ours: tuple[np.ndarray, np.ndarray], theirs: tuple[np.ndarray, np.ndarray], longest: int
+) -> np.ndarray:
     """The token edits between the same documents of two segmentations, each as numbers and places.
 
     -1 if the two differ over more than ``longest`` tokens: the time is proportional to the product of the lengths. What
     both have at their beginning and end does not count.
     """
-    import numpy as np
 
-    def given(side: tuple["np.ndarray", "np.ndarray"]) -> tuple[bytes, bytes]:
+    def given(side: tuple[np.ndarray, np.ndarray]) -> tuple[bytes, bytes]:
         numbers, starts = side
         return numbers.astype(np.uint32).tobytes(), starts.astype(np.uint64).tobytes()
 
@@ -71,8 +68,6 @@ class DocumentComparison:
 
     def add(self, segments: Segments, before: Segments) -> None:
         """Adds the tokens of a batch of documents with both tokenizers."""
-        import numpy as np
-
         self._documents += len(segments.lengths)
         shorter, same = segments.lengths < before.lengths, segments.lengths == before.lengths
         self._wins += float(shorter.sum() + same.sum() / 2)
@@ -88,47 +83,30 @@ class DocumentComparison:
             self.unmeasured += int((~measured).sum())
             self._distances.extend((edits / longer)[measured].tolist())
 
-    @property
-    def win_rate(self) -> float | None:
-        """The share of documents with fewer tokens. Documents with as many count half."""
-        return share(self._wins, self._documents)
-
-    @property
-    def exact_match(self) -> float | None:
-        """The share of documents with unchanged segmentation."""
-        return share(self._exact, self._documents)
-
-    @property
-    def edit_distance(self) -> float | None:
-        """The mean over the documents that were measured; None if there is none."""
-        return share(sum(self._distances), len(self._distances))
-
-    @property
-    def worst_edit_distance(self) -> float | None:
-        """The largest of the documents that were measured; None if there is none."""
-        return max(self._distances, default=None)
+    def measures(self) -> dict[str, Any]:
+        """The measures of a `Score` that compare documents. Edit distances are None if no document was measured."""
+        return {
+            "win_rate": share(self._wins, self._documents),
+            "exact_match": share(self._exact, self._documents),
+            "edit_distance": share(sum(self._distances), len(self._distances)),
+            "worst_edit_distance": max(self._distances, default=None),
+        }
 
 
 class _Numbers:
     """Numbers for the tokens of a tokenizer, by id."""
 
     def __init__(self, ids: bytes, numbers: bytes) -> None:
-        import numpy as np
-
         self.ids, self.numbers = np.frombuffer(ids, np.uint32), np.frombuffer(numbers, np.uint32)
 
-    def of(self, ids: "np.ndarray") -> "np.ndarray":
+    def of(self, ids: np.ndarray) -> np.ndarray:
         """The numbers of ids."""
-        import numpy as np
-
         # Most vocabularies have no holes: then an id is its own place.
         has_holes = len(self.ids) and self.ids[-1] >= len(self.ids)
         return self.numbers[np.searchsorted(self.ids, ids) if has_holes else ids]
 
     def missing_in(self, other: "_Numbers") -> list[int]:
         """The ids of the tokens that another tokenizer lacks."""
-        import numpy as np
-
         ids: list[int] = self.ids[~np.isin(self.numbers, other.numbers)].tolist()
         return ids
 

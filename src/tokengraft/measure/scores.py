@@ -187,6 +187,13 @@ LEGEND = {
     "bits/byte": "of the model, fewer is better",
 }
 """What the columns of the short table mean."""
+
+
+def legend(heads: Sequence[str]) -> str:
+    """What some columns mean, in one line."""
+    return "; ".join(f"{head}: {LEGEND[head]}" for head in heads if head in LEGEND)
+
+
 BITS = ("bits_per_byte", "bits_change", "new_bits_per_byte", "kept_bits_per_byte")
 """The measures of models."""
 _MAIN = ("tokenizer", "text", "bytes_per_token", "tokens_per_word", "gain", "exact_match", "added_used", *BITS[:2])

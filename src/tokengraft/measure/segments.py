@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import NoneType
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from tokengraft import _core
 from tokengraft.corpus.open import Corpus, input_documents, open_corpus
@@ -15,9 +16,6 @@ from tokengraft.counts.fingerprint import Fingerprint, cutter, may_be_cut, piece
 from tokengraft.counts.pretoken_counts import PretokenCounts, split_counts
 from tokengraft.errors import CorpusError, CountsError, OptionError, require_type
 from tokengraft.tokenizer.tokenizer import Tokenizer
-
-if TYPE_CHECKING:
-    import numpy as np
 
 BATCH_CHARACTERS = 4 << 20
 """Documents are processed in batches of this many characters, or one document if that is longer."""
@@ -153,9 +151,9 @@ def lost_bytes(lost: Mapping[bytes, int]) -> int:
 class Segments:
     """The tokens of some documents with one tokenizer."""
 
-    ids: "np.ndarray"
+    ids: np.ndarray
     """The ids of all documents, one after the other."""
-    starts: "np.ndarray"
+    starts: np.ndarray
     """Where each document begins in ``ids``, and where the last one ends."""
     n_pretokens: int
     """Pretokens and added tokens."""
@@ -163,13 +161,11 @@ class Segments:
     """Tokens with merge skipping off."""
 
     @property
-    def lengths(self) -> "np.ndarray":
+    def lengths(self) -> np.ndarray:
         """Tokens of each document."""
-        import numpy as np
-
         return np.diff(self.starts)
 
-    def document(self, place: int) -> "np.ndarray":
+    def document(self, place: int) -> np.ndarray:
         """The ids of a document."""
         return self.ids[self.starts[place] : self.starts[place + 1]]
 
@@ -183,10 +179,8 @@ DENSE = 1 << 20
 """Below this, a table by id is faster than sorting, and has at most 8 MB."""
 
 
-def frequencies(ids: "np.ndarray") -> tuple["np.ndarray", "np.ndarray"]:
+def frequencies(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The different ids, sorted, and how often each occurs."""
-    import numpy as np
-
     if not len(ids) or ids.max() >= DENSE:
         return np.unique(ids, return_counts=True)
     table = np.bincount(ids)
@@ -209,8 +203,6 @@ class Segmenter:
 
     def segment_by_each(self, documents: list[str]) -> list[Segments]:
         """The tokens of documents with each tokenizer."""
-        import numpy as np
-
         found = []
         for ids, lengths, n_pretokens, n_by_merges in self._core.segment(documents):
             starts = np.concatenate(([0], np.cumsum(np.frombuffer(lengths, np.uint64).astype(np.int64))))
@@ -281,10 +273,8 @@ class TokenTotals:
             self.lost_by_merges.update(counts.lost(self.tokenizer, by_merges=True))
 
     @property
-    def lengths(self) -> "np.ndarray":
+    def lengths(self) -> np.ndarray:
         """Tokens of each document."""
-        import numpy as np
-
         return np.concatenate([np.zeros(0, np.int64), *self._lengths])
 
 

@@ -12,6 +12,8 @@ from functools import cache
 from math import log, log1p
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from tokengraft.corpus.open import Corpus
 from tokengraft.corpus.options import ReadOptions
 from tokengraft.counts.count import count
@@ -215,8 +217,6 @@ class Sizes:
 
         An occurrence inside a longer token does not count, so this is not the frequency of the token's merge.
         """
-        import numpy as np
-
         ratio = text_ratio(counts, training_text)
         if not self._is_one_run:
 

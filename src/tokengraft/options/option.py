@@ -62,12 +62,19 @@ class Option:
         """Its name in the parsed options. `--for` is a word of Python."""
         return "stacks" if self.name == "for" else self.name
 
-    def add_to(self, parser: "argparse._ActionsContainer") -> None:
-        """Adds the option to a parser."""
-        metavar, parse, action, choices = self.kind
+    @property
+    def choices(self) -> Sequence[str] | None:
+        """The allowed values; None if there are others."""
+        choices = self.kind.choices
         if isinstance(choices, str):
             module, _, name = choices.partition(":")
-            choices = tuple(getattr(import_module(f"tokengraft.{module}"), name))
+            return tuple(getattr(import_module(f"tokengraft.{module}"), name))
+        return choices
+
+    def add_to(self, parser: "argparse._ActionsContainer") -> None:
+        """Adds the option to a parser."""
+        metavar, parse, action, _ = self.kind
+        choices = self.choices
         text = self.help.replace("{choices}", ", ".join(choices or ())).replace("%", "%%")
         more: dict[str, Any] = {"dest": self.key, "default": None}
         more["help"] = text if self.default is None else f"{text} (default: {self.default})"
@@ -81,6 +88,28 @@ class Option:
             more |= {"nargs": "+"} if action in ("extend", "groups") else {}
         parser.add_argument(self.flag, **more)
 
+    def parsed(self, value: Any) -> Any:
+        """The value that a recipe has, as the command line gives it. Tables of texts are NAME=FILES."""
+        action = self.kind.action
+        if isinstance(value, Mapping):
+            groups = [[f"{name}={one}", *more] for name, (one, *more) in ((k, _listed(v)) for k, v in value.items())]
+            value = groups if action == "groups" else [word for group in groups for word in group]
+        if action in ("flag", "switch"):
+            return bool(value)
+        if action == "groups":
+            return [[self._one(one) for one in _listed(group)] for group in _listed(value)]
+        return [self._one(one) for one in _listed(value)] if action in ("append", "extend") else self._one(value)
+
+    def _one(self, value: Any) -> Any:
+        try:
+            parsed = self.kind.parse(str(value))
+        except (argparse.ArgumentTypeError, ValueError) as error:
+            raise OptionError(f"`{self.name}` is {value!r}: {error}", hint=f"write another {self.name}") from error
+        choices = self.choices
+        if choices and parsed not in choices:
+            raise OptionError(f"`{self.name}` is {value!r}", hint=f"choose one of {', '.join(choices)}")
+        return parsed
+
     def words(self, value: Any) -> Iterator[str]:
         """The words of the command line that give the option this value."""
         action = self.kind.action
@@ -91,6 +120,10 @@ class Option:
         for group in groups.get(action) or [value if action == "extend" else [value]]:
             yield self.flag
             yield from map(_word, group)
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def _word(value: Any) -> str:

@@ -25,6 +25,7 @@ def _one_of(*choices: str) -> Kind:
 
 
 LEARNS = "--add or --swap"
+SIZED = "--add or --swap or --remove"
 NEW_ROWS = "--add or --swap or --special or --include"
 READS = "--corpus or --held-out or --preserve or --parity-text or --target or --text"
 PRUNES = "--swap or --remove or --method"
@@ -36,9 +37,9 @@ _O = Option
 # fmt: off
 _TEXTS = (
     _O("target", "adapt", Kind("TEXT", action="groups"), "text to learn from: FILES, or NAME=FILES:WEIGHT; repeat it "
-       "for several. Each gets a share of the mix by its WEIGHT (default: 1), not by its size"),
+       "for several. Each gets a share of the mix by its WEIGHT (default: 1), not by its size", needs=SIZED),
     _O("keep", "adapt", TEXTS, "text whose tokens should be kept: FILES, or NAME=FILES for several; all together have "
-       "the same weight as all targets together"),
+       "the same weight as all targets together", needs=SIZED),
     _O("test", "adapt", NAMED, "text to measure the result on, besides held-out documents of the corpora"),
     _O("text", "evaluate report", NAMED, "text: everything that `tokengraft count` reads, or counts; without a "
        "name, that of the file", required=True),
@@ -84,7 +85,7 @@ _SIZES = (
        f"--add {AUTO} or --swap {AUTO}"),
     _O("multiple", "recipe", N, f"`{AUTO}` rounds the number down to a multiple of N", 64, "size.multiple"),
     _O("training_text", "adapt extend", SIZE, "how much such text the model will be trained on: occurrences are scaled "
-       "to it; by default, the counted text", None, "size.training_text", LEARNS),
+       "to it; by default, the counted text", None, "size.training_text", LEARNS, "--weight"),
 )
 _LEARNING = (
     _O("method", "extend", Kind(choices="learn.naive:EXTEND_METHODS"), "continued training, or a baseline that adds "
@@ -93,9 +94,9 @@ _LEARNING = (
        "covers this share of the text's characters; 0 adds none", 0.9995,
        needs="a tokenizer that is not byte-level"),
     _O("min_count", "adapt extend", N, "merge only pairs that occur at least N times", 2, "limits.min_count", LEARNS),
-    _O("max_token_bytes", "adapt extend", N, "maximum length of a new token", None, "limits.max_token_bytes", LEARNS),
+    _O("max_token_bytes", "extend recipe", N, "maximum length of a new token", None, "limits.max_token_bytes", LEARNS),
     _O("deny", "adapt extend", FILE, "texts that must not become tokens, one per line", None, "limits.deny", LEARNS),
-    _O("deny_pattern", "adapt extend", REGEX, "no new token may match this pattern anywhere", None,
+    _O("deny_pattern", "extend recipe", REGEX, "no new token may match this pattern anywhere", None,
        "limits.deny_pattern", LEARNS),
     _O("scripts", "adapt extend", NAMES, "new tokens may have only characters of these Unicode scripts, such as "
        "Arabic; a leading space and combining marks are allowed", None, "limits.scripts", LEARNS),
@@ -110,24 +111,24 @@ _LEARNING = (
        "without a leading space; without --add, nothing else is learned, and no text is needed", None,
        "include.words"),
     _O("include_exact", "recipe", FLAG, "take the lines of --include as they are", None, "include.exact", "--include"),
-    _O("include_added", "adapt extend", FLAG, "words of --include that the pre-tokenizer splits, such as COVID-19, "
+    _O("include_added", "adapt", FLAG, "words of --include that the pre-tokenizer splits, such as COVID-19, "
        "become added tokens, which are found whole before the text is split", None, "include_added", "--include"),
-    _O("max_helpers", "adapt extend", N, "without --add: at most N tokens that words of --include are merged from; "
+    _O("max_helpers", "extend recipe", N, "without --add: at most N tokens that words of --include are merged from; "
        "words that cost the most are left out", None, "max_helpers", "--include; BPE", "--add; --swap"),
     _O("special", "adapt extend", Kind("TOKEN", action="extend"), "special tokens, or a file with one per line, each "
        "with a description after a tab: its row begins as the mean of the description's rows. Reserved tokens are "
        "renamed first, then rows of padding are used", None, "special"),
     _O("like", "adapt", Kind("TOKEN"), "token whose row special tokens without a description begin as; by default the "
        "mean of all rows", None, "like", "--special; weights"),
-    _O("eos", "adapt extend", Kind("TOKEN"), "token that ends a text from now on, in every config", None, "eos", "",
+    _O("eos", "adapt", Kind("TOKEN"), "token that ends a text from now on, in every config", None, "eos", "",
        "--as-adapter"),
-    _O("pad", "adapt extend", Kind("TOKEN"), "token for padding from now on, in every config", None, "pad", "",
+    _O("pad", "adapt", Kind("TOKEN"), "token for padding from now on, in every config", None, "pad", "",
        "--as-adapter"),
     _O("keep_llama_cpp_hash", "adapt extend", SWITCH, "the stock converter of llama.cpp recognises the result: its "
        "check text keeps its tokens and ids; by default for `adapt --swap`", None, "keep_llama_cpp_hash"),
     _O("balance", "adapt extend", _one_of("weights", "parity"), "several texts: add up their counts by weight, or "
        "learn every next token for the text with the smallest gain", "weights", "balance", LEARNS),
-    _O("parity_text", "adapt extend", Kind("NAME=FILE", action="extend"), "--balance parity: the same sentences in "
+    _O("parity_text", "extend recipe", Kind("NAME=FILE", action="extend"), "--balance parity: the same sentences in "
        "every language, and in one more, the reference; every next token is learned for the language that needs the "
        "most tokens for them", None, "parity_text", "--balance parity"),
     _O("max_share", "adapt extend", SHARE, "--balance parity: no language gets more than this share of the new "
@@ -256,10 +257,11 @@ _OUTPUT = (
     _O("out", "convert", PATH, "output: folder for the converted tokenizer; must not exist", required=True),
     _O("out", "transplant", Kind("PATH", Path), "output: folder, or GGUF file; must not exist"),
     _O("force", "adapt blend count merge prune extend report transplant convert draft", FLAG,
-       "replace an existing output"),
+       "replace an existing output", None, "force"),
     _O("wide", "evaluate", FLAG, "show all measures, not only the five that matter most"),
     _O("json", ALL_COMMANDS, FLAG, "print the result as JSON"),
-    _O("quiet", ALL_COMMANDS, FLAG, "print only the result, warnings and errors: no progress, no notes"),
+    _O("quiet", ALL_COMMANDS, FLAG, "print only the result, warnings and errors: no progress, no notes",
+       None, "quiet"),
 )
 _READING = (
     _O("text_field", READERS, NAME, "JSON field or Parquet column with the text", "text", "read_options.text_field",
@@ -268,8 +270,8 @@ _READING = (
        "each of its lines is one", "lines", "read_options.documents"),
     _O("documents", "count prune extend draft check", _one_of("files", "lines"), "whether a text file is one document, "
        "or each of its lines is one", "files", "read_options.documents", READS),
-    _O("format", READERS, _one_of("text", "jsonl", "parquet"), "format of all inputs; by default by file "
-       "name. With text or jsonl, binary files are not refused", None,
+    _O("format", "train count prune draft check evaluate report recipe", _one_of("text", "jsonl", "parquet"), "format "
+       "of all inputs; by default by file name. With text or jsonl, binary files are not refused", None,
        "read_options.format", READS),
     _O("skip_bad", READERS, FLAG, "skip files and documents that cannot be read, and report how many", None,
        "read_options.skip_bad", READS),
@@ -285,7 +287,7 @@ _READING = (
     _O("max_documents", "count recipe", N, "stop after N documents", None, "count_options.max_documents"),
     _O("workers", "adapt count", Kind("N", int), "threads, by default one per core; on Ray, tasks at once",
        None, "count_options.workers"),
-    _O("memory", "adapt count merge", SIZE, "memory for counting: half for tables of pretokens, which are written to "
+    _O("memory", "count merge recipe", SIZE, "memory for counting: half for tables of pretokens, which are written to "
        "disk beyond it, and half for documents; longer documents are refused. On Ray: for each task", "4GiB",
        "count_options.memory"),
     _O("engine", "adapt count", _one_of("local", "ray"), "where to count: in this process, or on Ray, for corpora that "

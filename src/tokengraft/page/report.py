@@ -265,7 +265,7 @@ def report(
         texts=tuple(ReportText.of(name, _MEASURED_ON[type(text)], text) for name, text in opened.items()),
         evaluation=evaluate({BASE: before, NEW: after}, opened),
         check=_checked(after, before, changes),
-        record={"versions": {"tokengraft": _core.__version__}, "inputs": _text_inputs(opened)} | dict(record or {}),
+        record={"versions": {"tokengraft": _core.__version__}, "inputs": text_inputs(opened)} | dict(record or {}),
         bits=bits.as_dict() if bits else None,
     )
     return write_page(content, out, force=force)
@@ -300,12 +300,13 @@ def page_date() -> str:
     return time.strftime("%Y-%m-%d", time.gmtime(int(seconds) if seconds.isdecimal() else time.time()))
 
 
-def _text_inputs(texts: Mapping[str, Text | PretokenCounts]) -> list[dict[str, Any]]:
+def text_inputs(texts: Mapping[str, Text | PretokenCounts], role: str = "text") -> list[dict[str, Any]]:
+    """Texts with their sizes, as a record lists them."""
     listed = []
     for name, text in texts.items():
         if isinstance(text, PretokenCounts):
             n_bytes, documents = text.totals.bytes, text.totals.documents
         else:
             n_bytes, documents = text.n_bytes, len(text.documents)
-        listed.append({"role": "text", "name": name, "bytes": n_bytes, "documents": documents})
+        listed.append({"role": role, "name": name, "bytes": n_bytes, "documents": documents})
     return listed

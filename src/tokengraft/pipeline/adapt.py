@@ -81,7 +81,7 @@ def adapt(
         >>> done.plan.summary.added, done.plan.summary.removed
         (16, 16)
     """
-    return adapt_request(new_request(source, target, keep, out, (add, remove, swap), options))
+    return adapt_request(new_request(source, target, keep, out, options, add=add, remove=remove, swap=swap))
 
 
 def adapt_request(request: Request) -> Adaptation:
@@ -135,17 +135,15 @@ def estimate(
     target: Corpus | Mapping[str, Target | Corpus] | None = None,
     out: str | os.PathLike[str],
     keep: Corpus | Mapping[str, Corpus] | None = None,
-    swap: Size = 0,
-    add: Size = 0,
-    remove: Size = 0,
     options: AdaptOptions | None = None,
+    **sizes: Size,
 ) -> Estimate:
-    """The estimate for `adapt` with the same arguments. Reads no text and writes nothing.
+    """The estimate for `adapt` with the same arguments, ``swap``, ``add`` and ``remove`` included. Reads no text.
 
     Raises:
         TokengraftError: `adapt` would raise the same error before reading any text.
     """
-    return estimate_request(new_request(source, target, keep, out, (add, remove, swap), options))
+    return estimate_request(new_request(source, target, keep, out, options, **sizes))
 
 
 def estimate_request(request: Request) -> Estimate:

@@ -74,7 +74,7 @@ def extension_curve(request: Request) -> tuple[Vocabulary, Curve]:
 def _extended_naively(job: Prepared, texts: Texts) -> Vocabulary:
     """The result of a baseline. Loaders are not asked: many of its tokens are unreachable by design."""
     method: Any = job.edit.method
-    new = extend_naively(job.base, texts.support, job.sizes.add, method)
+    new = extend_naively(job.base, texts.support, job.sizes.learn, method)
     save(new, job.out, force=job.options.force)
     made = Vocabulary(job.base, new, warnings=tuple(_warnings(job, texts, Vocabulary(job.base, new))))
     _write_report(job, texts, made)
@@ -103,21 +103,17 @@ def _write_report(job: Prepared, texts: Texts, made: Vocabulary) -> None:
     if job.edit.report is None:
         return
     from tokengraft.page.content import Content, ReportText  # a page needs most of the package
-    from tokengraft.page.report import page_date, write_page
+    from tokengraft.page.report import page_date, text_inputs, write_page
 
     held_out = texts.held_out_counts(job.base) if job.step == "prune" else {}
-    counts = {f"{name} (held out)": part for name, part in held_out.items()} | dict(texts.targets)
+    held_out = {f"{name} (held out)": part for name, part in held_out.items()}
+    counts = held_out | dict(texts.targets)
     measured = {name: part for name, part in counts.items() if part.table.total() == part.totals.pretokens}
     warnings = made.warnings
     if len(measured) < len(counts):
         warnings += ("the counts were weighted or lack rare pretokens: they give no measures of the text",)
     what = "the text that the tokens were learned from" if made.extension else "the text that was counted"
-    role = {name: "target" if name in texts.targets else "held-out text" for name in counts}
-    inputs = [
-        {"role": role[name], "name": name, "bytes": part.totals.bytes, "documents": part.totals.documents}
-        for name, part in counts.items()
-    ]
-    record = {"command": job.command, "date": page_date()}
+    inputs = [*text_inputs(held_out, "held-out text"), *text_inputs(texts.targets, "target")]
     content = Content(
         title=f"{job.out.name} compared with {Path(job.source).name}",
         base=job.base,
@@ -136,6 +132,11 @@ def _write_report(job: Prepared, texts: Texts, made: Vocabulary) -> None:
         training_text=job.options.size.training_text,
         prune_curve=made.prune_curve,
         warnings=warnings,
-        record=record | {"versions": {"tokengraft": _core.__version__}, "inputs": inputs},
+        record={
+            "command": job.command,
+            "date": page_date(),
+            "versions": {"tokengraft": _core.__version__},
+            "inputs": inputs,
+        },
     )
     write_page(content, job.edit.report, force=job.options.force)

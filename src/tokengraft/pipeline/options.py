@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from tokengraft.checkpoint.rows import DEFAULT, HoleRows, Init
 from tokengraft.checkpoint.table import TransplantOptions
@@ -45,25 +45,28 @@ class Target(NamedTuple):
 @shown
 @dataclass(frozen=True)
 class Sizes:
-    """How many tokens to learn and to prune."""
+    """How many tokens to learn and to prune. ``"auto"``: the number is chosen on held-out text."""
 
-    add: int = 0
-    remove: int = 0
-    swap: int = 0
+    add: Size = 0
+    remove: Size = 0
+    swap: Size = 0
     """Prune N tokens and give their ids to N new ones. No shape and no other id changes."""
-    auto: bool = False
-    """``add`` or ``swap`` is the largest number of tokens to learn; the number is chosen on held-out text."""
-    covering: bool = False
-    """``remove`` is 1, the least; the number is chosen by the share of held-out text that keeps its tokens."""
+    max_add: int = MAX_ADD
+    """The largest number of tokens to learn that may be chosen."""
     listed: bool = False
-    """Only tokens that are listed are added: words and special tokens. No text is read."""
+    """Words or special tokens are given, so that no size is needed."""
 
     def __post_init__(self) -> None:
-        _require_alone(self.swap, self.add, self.remove)
-        set_fields(self, whole_number, "add", "remove", "swap")
-        require_fields(self)
+        if self.swap and (self.add or self.remove):
+            raise OptionError(
+                f"{option('swap', self.swap)} was given together with {option('add', self.add)} "
+                f"{option('remove', self.remove)}",
+                hint=f"pass {option('swap', 'N')} alone, or {option('add', 'N')} and {option('remove', 'N')} without "
+                "it",
+            )
+        set_fields(self, _size, "add", "swap", "remove")
         sizes = {"swap": self.swap, "add": self.add, "remove": self.remove}
-        if negative := next((name for name, n in sizes.items() if n < 0), None):
+        if negative := next((name for name, n in sizes.items() if n != "auto" and n < 0), None):
             raise OptionError(
                 f"{option(negative)} is {sizes[negative]}; it must be at least 1",
                 hint=f"pass {option(negative, 1)} or more, or drop it",
@@ -75,33 +78,37 @@ class Sizes:
                 f"{option('swap', 'N')}, {option('add', 'N')} or {option('remove', 'N')}",
             )
 
-    @classmethod
-    def of(cls, add: Size, remove: Size, swap: Size, largest: int, *, listed: bool = False) -> "Sizes":
-        """The sizes that the arguments of `adapt` say. `auto` tokens to learn are at most ``largest``.
+    @property
+    def auto(self) -> bool:
+        """Whether the number of tokens to learn is chosen."""
+        return "auto" in (self.add, self.swap)
 
-        ``listed``: whether words or special tokens are given, which need no size.
-        """
-        _require_alone(swap, add, remove)
-        given = {"add": add, "swap": swap}
-        numbers = {name: largest if n == "auto" else whole_number(name, n, "'auto'") for name, n in given.items()}
-        covering = remove == "auto"
-        least = 1 if covering else whole_number("remove", remove, "'auto'")
-        alone = listed and not (swap or add or remove)
-        return cls(**numbers, remove=least, auto="auto" in given.values(), covering=covering, listed=alone)
+    @property
+    def covering(self) -> bool:
+        """Whether the number of tokens to prune is chosen, by the share of text that keeps its tokens."""
+        return self.remove == "auto"
+
+    @property
+    def only_listed(self) -> bool:
+        """Whether only words and special tokens are added, so that no text is read."""
+        return not (self.add or self.remove or self.swap)
 
     def chosen(self, n: int) -> "Sizes":
         """The sizes with the number of tokens to learn that was chosen."""
-        return replace(self, swap=n, auto=False) if self.swap else replace(self, add=n, auto=False)
+        return replace(self, swap=n) if self.swap else replace(self, add=n)
 
     @property
     def learn(self) -> int:
-        """Tokens to learn."""
-        return self.swap or self.add
+        """Tokens to learn; the most, if their number is chosen."""
+        n = self.swap or self.add
+        return self.max_add if n == "auto" else n
 
     @property
     def prune(self) -> int:
-        """Tokens to prune."""
-        return self.swap or self.remove
+        """Tokens to prune; if their number is chosen, the most of a swap, and the least otherwise."""
+        if self.swap:
+            return self.learn
+        return 1 if self.remove == "auto" else self.remove
 
     @property
     def least_prune(self) -> int:
@@ -122,12 +129,8 @@ class Sizes:
         return max(before, tokens + growth) if growth >= 0 else tokens + growth
 
 
-def _require_alone(swap: Size, add: Size, remove: Size) -> None:
-    if swap and (add or remove):
-        raise OptionError(
-            f"{option('swap', swap)} was given together with {option('add', add)} {option('remove', remove)}",
-            hint=f"pass {option('swap', 'N')} alone, or {option('add', 'N')} and {option('remove', 'N')} without it",
-        )
+def _size(name: str, value: Any) -> Size:
+    return "auto" if value == "auto" else whole_number(name, value, "'auto'")
 
 
 @shown
@@ -229,6 +232,11 @@ class AdaptOptions:
 def is_listed(options: AdaptOptions) -> bool:
     """Whether tokens or roles are given that need no text."""
     return bool(options.include or options.special or options.eos or options.pad)
+
+
+def sizes_of(options: AdaptOptions, *, add: Size = 0, remove: Size = 0, swap: Size = 0) -> Sizes:
+    """The sizes, with what the options say about them."""
+    return Sizes(add, remove, swap, options.max_add, is_listed(options))
 
 
 def row_options(options: AdaptOptions, pad_multiple: int | None = None) -> TransplantOptions:

@@ -29,7 +29,7 @@ from tokengraft.learn.special import SpecialToken, add_special
 from tokengraft.learn.words import SplitWords, split_words
 from tokengraft.pipeline.options import is_listed
 from tokengraft.pipeline.request import Request
-from tokengraft.pipeline.require import require_options, require_output, require_targets, require_text
+from tokengraft.pipeline.require import require_options, require_output, require_text, require_texts
 from tokengraft.pruning.removable import Protection, chat_templates, removable_tokens, template_texts
 from tokengraft.tokenizer.edit import free_ids
 from tokengraft.tokenizer.inspect import spelling_warning
@@ -126,22 +126,22 @@ class Prepared(Request):
 def prepare(job: Request) -> Prepared:
     """The request, after refusing everything that would fail later. Reads file names, headers, configs, but no text."""
     adapts = job.step == "adapt"
-    if adapts:
-        require_targets(job)
-    else:
+    weighted = adapts and has_weights(job.source)
+    require_texts(job)
+    if not adapts:
         require_output(job, weighted=False)
     choices_for(job.options.stacks)
     original = load(job.source)
-    require_options(job, original, weighted=adapts and has_weights(job.source))
+    require_options(job, original, weighted=weighted)
     used, options = config_tokens(original, job.source), job.options
     given = with_given(job, original, used) if is_listed(options) else Given(original, options.include)
     base = given.tokenizer
     if original.algorithm != "BPE":
         eos, pad = (text if text in original.ids else None for text in (options.eos, options.pad))
         base = add_special(original, (), eos=eos, pad=pad)
-    weights = _weights(job, original, given.tokenizer) if adapts else None
-    if adapts:
-        require_output(job, weighted=weights is not None)
+    weights = _weights(job, original, given.tokenizer) if weighted else None
+    if adapts:  # not before: an option that is wrong is named before a file that is missing
+        require_output(job, weighted=weighted)
     for corpus in job.corpora.values():
         require_engine(corpus, job.options.count_options)
     text_bytes = require_text(job)
@@ -175,10 +175,8 @@ def prepare(job: Request) -> Prepared:
     )
 
 
-def _weights(job: Request, original: Tokenizer, base: Tokenizer) -> Weights | None:
+def _weights(job: Request, original: Tokenizer, base: Tokenizer) -> Weights:
     """The sizes of the source's checkpoint, after refusing one that `transplant` would refuse."""
-    if not has_weights(job.source):
-        return None
     from tokengraft.checkpoint.transplant import transplant  # `extend` and `prune` do not need it
 
     # An initialiser has no effect yet; one for a tied output is refused.

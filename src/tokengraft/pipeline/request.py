@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from functools import cached_property, reduce
 from pathlib import Path
 from types import NoneType
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from tokengraft.corpus.open import STDIN, Corpus, open_corpus
 from tokengraft.corpus.options import ReadOptions
@@ -25,11 +25,10 @@ from tokengraft.errors import option as spelled
 from tokengraft.learn.include import WordList
 from tokengraft.learn.limits import Limits
 from tokengraft.measure.choose_size import SizeOptions
-from tokengraft.options.option import Given, Option
+from tokengraft.options.option import Given, command_line
 from tokengraft.options.table import options_of
 from tokengraft.options.values import (
     ALL,
-    AUTO,
     kept_texts,
     lines_of,
     named_texts,
@@ -38,9 +37,10 @@ from tokengraft.options.values import (
     texts_by_name,
     weighted_texts,
 )
-from tokengraft.pipeline.options import KEEP, AdaptOptions, Role, Size, Sizes, Source, Target, is_listed
+from tokengraft.pipeline.options import KEEP, AdaptOptions, Role, Size, Sizes, Source, Target, is_listed, sizes_of
 from tokengraft.progress import logger, stages
 from tokengraft.pruning.removable import Protection
+from tokengraft.representation import FrozenDict
 
 Step = Literal["adapt", "extend", "prune"]
 
@@ -100,11 +100,9 @@ class Request:
         """The options that were given, as the table names them."""
         if self.named is not None:
             return self.named
-        sizes = {name: n for name, n in vars(self.sizes).items() if n and name in ("add", "remove", "swap")}
-        sizes |= dict.fromkeys(sizes.keys() & {"add", "swap"}, AUTO) if self.sizes.auto else {}
-        sizes |= {"remove": AUTO} if self.sizes.covering else {}
-        texts = {"target": self.targets, "keep": self.kept}
-        return {name: text for name, text in texts.items() if text} | sizes | given_of(self.options)
+        sizes = {name: getattr(self.sizes, name) for name in ("add", "remove", "swap")}
+        asked = {"target": self.targets, "keep": self.kept, **sizes}
+        return {name: value for name, value in asked.items() if value} | given_of(self.options)
 
     @property
     def corpora(self) -> dict[str, Corpus]:
@@ -211,8 +209,7 @@ def request_from(step: Step, source: Source, given: Given) -> Request:
         kept = kept_texts(given.get("keep"), KEEP) or {}
         if "test" in given:
             options = replace(options, test=texts_by_name(given["test"], "test"))
-        add, remove, swap = (given.get(name, 0) for name in ("add", "remove", "swap"))
-        sizes = Sizes.of(add, remove, swap, largest=options.max_add, listed=is_listed(options))
+        sizes = sizes_of(options, **{name: given[name] for name in ("add", "remove", "swap") if name in given})
         return Request(source, targets, kept, Path(given["out"]), sizes, options, named=given)
     edit = Edit(**{one.name: given[one.name] for one in fields(Edit) if one.name in given and one.name != "held_out"})
     if held_out := given.get("held_out"):
@@ -225,15 +222,22 @@ def request_from(step: Step, source: Source, given: Given) -> Request:
         targets = {"text": Target(texts)} if texts else {}
     add, remove = given.get("add", 0), given.get("remove", ALL)
     if step == "extend":
-        listed = is_listed(options)
         hint = f"pass {spelled('add', 'N')}, {spelled('include', 'FILE')} or {spelled('special', 'TOKEN')}"
-        require(bool(add) or listed, "no tokens were asked for", hint)
-        sizes = Sizes.of(add, 0, 0, largest=options.max_add, listed=listed)
+        require(bool(add) or is_listed(options), "no tokens were asked for", hint)
+        sizes = sizes_of(options, add=add)
     else:  # a whole order has as many tokens as it has
         if isinstance(remove, int):
             positive("remove", remove)
-        sizes = Sizes.of(0, 1 if remove == ALL or "rows" in given else remove, 0, largest=1)
+        sizes = Sizes(remove=1 if remove == ALL or "rows" in given else remove)
     return Request(source, targets, {}, Path(given.get("out", "")), sizes, options, step, edit, named=given)
+
+
+def commanded(step: Step, source: Source, given: Given) -> Request:
+    """The request of a command line, which it records without what does not change the result."""
+    known = options_of("recipe" if step == "adapt" else step)
+    given = {option.name: given[option.name] for option in known if option.name in given}
+    decisive = {name: value for name, value in given.items() if step != "adapt" or name not in OF_A_RUN}
+    return replace(request_from(step, source, given), command=command_line(step, [str(source)], known, decisive))
 
 
 def work_folder(out: Path) -> Path:
@@ -247,19 +251,17 @@ def new_request(
     target: Corpus | Mapping[str, Target | Corpus] | None,
     keep: Corpus | Mapping[str, Corpus] | None,
     out: str | os.PathLike[str],
-    sizes: tuple[Size, Size, Size],
     options: AdaptOptions | None,
+    **sizes: Size,
 ) -> Request:
-    """The request that the arguments of `adapt` describe. Sizes are (add, remove, swap)."""
+    """The request that the arguments of `adapt` describe."""
     require_type("source", source, str, os.PathLike)
     require_type("options", options, AdaptOptions, NoneType)
     options = options or AdaptOptions()
     named = target if isinstance(target, Mapping) else {} if target is None else {"target": target}
     targets = {name: item if isinstance(item, Target) else Target(item) for name, item in named.items()}
     kept = keep if isinstance(keep, Mapping) else {} if keep is None else {KEEP: keep}
-    return Request(
-        source, targets, kept, Path(out), Sizes.of(*sizes, largest=options.max_add, listed=is_listed(options)), options
-    )
+    return Request(source, targets, kept, Path(out), sizes_of(options, **sizes), options)
 
 
 def read_once(corpus: Corpus, read_options: ReadOptions) -> list[str | int]:
@@ -295,11 +297,17 @@ OF_A_RUN = frozenset(("out", "force", "json", "quiet", "dry_run", "recipe", "wor
 _HINT = "pass a TOML or JSON file with the options of `tokengraft adapt`, or the tokengraft.json of an adapted model"
 
 
-def read_recipe(path: str | os.PathLike[str]) -> tuple[dict[str, Any], str | None]:
-    """The options in a TOML or JSON file, or in the record of an adapted model, by their names.
+class Recipe(NamedTuple):
+    """What a file says that `--recipe` names."""
 
-    The command line comes with them if a record has it.
-    """
+    model: str = ""
+    given: Given = FrozenDict()
+    command: str | None = None
+    """The command line, if it is the record of an adapted model."""
+
+
+def read_recipe(path: str | os.PathLike[str]) -> Recipe:
+    """The options in a TOML or JSON file, or in the record of an adapted model."""
     import tomllib
 
     name, command = os.fspath(path), None
@@ -322,34 +330,21 @@ def read_recipe(path: str | os.PathLike[str]) -> tuple[dict[str, Any], str | Non
         content, command = request.get("options"), request.get("command")
     if not isinstance(content, dict):
         raise OptionError(f"`{name}` has no options of `tokengraft adapt`", hint=_HINT)
-    known = {"model", *(option.name for option in options_of("recipe"))} - (OF_A_RUN - {"engine", "memory", "workers"})
+    options = {option.name: option for option in options_of("recipe")}
+    known = {"model", *options} - (OF_A_RUN - {"engine", "memory", "workers"})
     if unknown := next((key for key in content if key not in known), None):
         close = get_close_matches(unknown, known, n=1)
         meant = f"write {close[0]}" if close else f"remove it; options: {', '.join(sorted(known))}"
         why = "belongs on the command line" if unknown in OF_A_RUN else "is not an option of a recipe"
         raise OptionError(f"`{unknown}` in `{name}` {why}", hint=meant)
-    return content, command if isinstance(command, str) else None
-
-
-def recipe_words(option: Option, value: Any) -> list[str]:
-    """The words of the command line for the value that a recipe has. Tables of texts are NAME=FILES."""
-    action = option.kind.action
-    texts = value if isinstance(value, Mapping) else {option.name: value}
-    if name := next((name for name, files in texts.items() if files is None), None):
-        raise OptionError(
-            f"the text `{name}` was an object in memory, which a recipe cannot have", hint="call tg.adapt with it again"
-        )
-    if action == "flag":
-        return [option.flag] if value else []
-    if isinstance(value, Mapping):
-        groups = [[f"{name}={files[0]}", *files[1:]] for name, files in ((k, _listed(v)) for k, v in value.items())]
-        value = groups if action == "groups" else [word for group in groups for word in group]
-    elif action == "groups":
-        value = [_listed(group) for group in value] if isinstance(value, list) else [[value]]
-    elif action in ("append", "extend"):
-        value = _listed(value)
-    return [*option.words(value)]
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
+    for key, value in content.items():
+        for text, files in value.items() if isinstance(value, Mapping) else [(key, value)]:
+            hint = "call tg.adapt with it again"
+            require(files is not None, f"the text `{text}` was an object in memory, which a recipe cannot have", hint)
+            require(files != [], f"`{text}` in `{name}` is an empty list", "write at least one, or remove it")
+    given = {
+        key: value if key in INLINE and isinstance(value, list) else options[key].parsed(value)
+        for key, value in content.items()
+        if key != "model" and (value is not False or options[key].kind.action != "flag")
+    }
+    return Recipe(str(content.get("model") or ""), given, command if isinstance(command, str) else None)

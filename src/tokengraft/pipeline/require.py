@@ -26,14 +26,12 @@ from tokengraft.tokenizer.tokenizer import Tokenizer
 _NAME = re.compile(r"\w[\w.-]{0,99}")
 
 
-def require_targets(job: Request) -> None:
+def require_texts(job: Request) -> None:
     """Refuses texts of `adapt` whose names do not fit, and an adaptation without a target."""
-    if job.sizes.listed:
-        kept = f"{option('target')} or {option('keep')}" if job.targets or job.kept else ""
-        message = f"{kept} has no effect: no number of tokens to learn was given, only listed tokens"
-        require(not kept, message, f"pass {option('add', 'N')} too, or drop {kept}")
-    else:
-        require(bool(job.targets), "no target was given; at least one is needed", f"pass {option('target')} FILES")
+    if job.step != "adapt":
+        return
+    has_target = bool(job.targets) or job.sizes.only_listed
+    require(has_target, "no target was given; at least one is needed", f"pass {option('target')} FILES")
     require(
         KEEP not in job.targets,
         f"a target is called {KEEP!r}, which is reserved for the text to keep",
@@ -156,25 +154,20 @@ def require_text(job: Request) -> int:
 WHOLE = ("script", "script-leaf", "unreachable")
 """Methods that order only the tokens to remove."""
 _READING = {one.name for one in options_of("count") if one.group}
-_LIMITS = ("max_bytes", "max_documents", "shard")
 
 
 def _require_edit(job: Request, base: Tokenizer) -> None:
     """Refuses texts, sizes and methods of `extend` and `prune` that do not go together."""
-    options, edit, sizes = job.options, job.edit, job.sizes
+    edit, sizes = job.edit, job.sizes
     if job.step == "extend":
         hint = f"pass {option('counts')} or {option('corpus')}, or {option('include')} without {option('add')}"
-        require(bool(job.targets) or sizes.listed, "no text to learn from was given", hint)
+        require(bool(job.targets) or sizes.only_listed, "no text to learn from was given", hint)
         hint = f"pass {option('add', 'N')}, or drop {option('counts')} and {option('corpus')}"
-        given = bool(job.targets and sizes.listed)
+        given = bool(job.targets and sizes.only_listed)
         require(not given, "text to learn from was given, and no number of tokens", hint)
         naive, auto = edit.method not in (None, "continued"), option("add", AUTO)
         require(not (naive and sizes.auto), f"{auto} is for continued training", f"pass {option('add', 'N')}")
         _require_held_out(job, auto, chosen=sizes.auto)
-        if options.size.training_text:
-            weighted, training = len({*(edit.weight or ())}) > 1, option("training_text")
-            message = f"{training} has no effect: {option('weight')} multiplies occurrences"
-            require(not weighted, message, f"drop {training} or {option('weight')}")
         if naive:
             allowed = {"counts", "corpus", "weight", "add", "method", "report", "out", "force", "json", "quiet"}
             _refuse(job, lambda name: name not in allowed | _READING, f"is for continued training, not {edit.method}")
@@ -183,8 +176,6 @@ def _require_edit(job: Request, base: Tokenizer) -> None:
     texts = [*map(str, edit.corpus), *(one for files in job.other_texts.values() for one in paths_of(files) or ())]
     if all(map(is_counts_file, texts)):
         _refuse(job, lambda name: name in _READING, "is for reading text, and all texts are counts")
-    if not edit.corpus:
-        _refuse(job, lambda name: name in _LIMITS, f"is for {option('corpus')}, and none was given")
 
 
 def _require_held_out(job: Request, auto: str, *, chosen: bool) -> None:

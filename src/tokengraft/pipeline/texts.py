@@ -179,7 +179,7 @@ def texts_of_edit(job: Prepared) -> Texts:
     first, *others = targets.values() if targets else (None,)
     mixed = None if first is None else Mix(sum(others, first))
     return Texts(
-        parts={name: HeldOutCounts(counts, (), 0) for name, counts in targets.items()},
+        parts={},
         tests={},
         targets=targets,
         held_out=held_out,

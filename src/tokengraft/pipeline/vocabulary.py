@@ -82,7 +82,7 @@ def _new_vocabulary(job: Prepared, texts: Texts) -> Vocabulary:
     order = _order(job, texts) if sizes.prune else None
     if sizes.auto:
         # A swap cannot replace more tokens than can be pruned.
-        first = learned(job, texts, base, min(sizes.swap, len(order)) if sizes.swap and order else sizes.learn)
+        first = learned(job, texts, base, min(sizes.learn, len(order)) if sizes.swap and order else sizes.learn)
         job.start("choosing the number of tokens")
         choice = _choice(job, texts, base, first)
         sizes = sizes.chosen(choice.size)
@@ -97,8 +97,8 @@ def _new_vocabulary(job: Prepared, texts: Texts) -> Vocabulary:
     if not sizes.add and job.listed.words is None:
         if whole is not None and order is not None:
             made = replace(made, prune_curve=_curve(job, texts, whole, len(order)))
-        return made if job.edit.ids == "keep" or sizes.listed else replace(made, tokenizer=pruned.compact())
-    extension = first[: sizes.add] if first and not order else learned(job, texts, pruned, sizes.add)
+        return made if job.edit.ids == "keep" or sizes.only_listed else replace(made, tokenizer=pruned.compact())
+    extension = first[: sizes.learn] if first and not order else learned(job, texts, pruned, sizes.learn)
     new = extension.apply(pruned) if extension.merges or len(extension) else pruned
     if job.step == "adapt" and len(extension) < extension.asked:
         warnings = (*warnings, extension.stopped)

@@ -34,7 +34,7 @@ from tokengraft.checkpoint.tensors import ITEM_BYTES
 from tokengraft.errors import OutputError
 from tokengraft.formats.sources import folder_files
 from tokengraft.measure.choose_size import MIN_SUPPORT
-from tokengraft.measure.scores import LEGEND
+from tokengraft.measure.scores import legend
 from tokengraft.measure.sizes import expected, text_ratio
 from tokengraft.output.atomic import write_folder
 from tokengraft.page.content import BASE, Content, NextStep, ReportText
@@ -183,7 +183,7 @@ def _measured(result: Adaptation) -> Iterator[str]:
     heads, rows = scores.table(wide=False)
     sizes = [size_text(scores[BASE, row[0]].bytes) for row in rows]
     yield table([*heads, "measured"], [[code(row[0]), *row[1:], size] for row, size in zip(rows, sizes, strict=True)])
-    yield "; ".join(f"{head}: {LEGEND[head]}" for head in heads if head in LEGEND) + "."
+    yield f"{legend(heads)}."
     which = "Texts without (test) are" if result.test else "The texts are"
     yield f"{which} {HELD_OUT}. Other text usually gains less."
     more = "" if result.test else "text of another source, "
