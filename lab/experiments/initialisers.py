@@ -25,7 +25,6 @@ INITIALISERS = (
     "first-piece",
     "last-piece",
     "mean",
-    "context",
     "mean-cov",
     "random",
 )
