@@ -77,6 +77,12 @@ def distinct(rows: Iterable[Mapping[str, Any]], name: str) -> list[Any]:
     return list(dict.fromkeys(row[name] for row in rows if row.get(name) is not None))
 
 
+def shown_language(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Estonian, or the first language of the rows."""
+    languages = distinct(rows, "language")
+    return "et" if "et" in languages else languages[0]
+
+
 def groups(rows: Iterable[Mapping[str, Any]], *names: str) -> Iterator[tuple[tuple[Any, ...], list[Mapping[str, Any]]]]:
     """The values of some columns, and the rows that have them; the first column varies slowest."""
     rows = list(rows)
