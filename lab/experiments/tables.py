@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
+from lab.page_parts import markdown
+
 NOTHING = "–"
 
 
@@ -23,12 +25,8 @@ class Table:
     def markdown(self) -> str:
         """The title in bold, the note, and the table."""
         lines = [f"**{self.title}**", "", *([self.note, ""] if self.note else [])]
-        lines += [_line(self.heads), "|" + "---|" * len(self.heads), *map(_line, self.rows)]
-        return "\n".join(lines) + "\n"
-
-
-def _line(cells: Iterable[object]) -> str:
-    return "| " + " | ".join(NOTHING if cell is None else str(cell) for cell in cells) + " |"
+        rows = ([NOTHING if cell is None else cell for cell in row] for row in self.rows)
+        return "\n".join([*lines, markdown(self.heads, rows)]) + "\n"
 
 
 def number(value: float | None, digits: int = 3) -> str:
