@@ -1,7 +1,24 @@
-"""Puts generated tables and sentences into a page of the documentation."""
+"""Tables in Markdown; generated tables and sentences in a page of the documentation."""
 
 import re
 from collections.abc import Iterable
+
+
+def markdown(heads: Iterable[object], rows: Iterable[Iterable[object]], *, right: bool = False) -> str:
+    """A table in Markdown, whose columns but the first may be aligned right.
+
+    >>> print(markdown(["", "a"], [["x", 1]], right=True))
+    |  | a |
+    |---|---:|
+    | x | 1 |
+    """
+    first, *others = ([str(cell) for cell in line] for line in (heads, *rows))
+    rule = "|---" + ("|---:" if right else "|---") * (len(first) - 1) + "|"
+    return "\n".join([_line(first), rule, *map(_line, others)])
+
+
+def _line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def filled(page: str, parts: Iterable[tuple[str, str]]) -> str:

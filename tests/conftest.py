@@ -61,6 +61,14 @@ def _interruptible():
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _no_wait_for_the_disk():
+    """Outputs are not flushed to the disk: no test cuts the power, and thousands of outputs wait some milliseconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        yield
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _few_samples(request):
     """Libraries are compared on few sample texts, except where tests are about real tokenizers."""

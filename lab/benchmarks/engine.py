@@ -8,13 +8,11 @@ machine say nothing about the network of a cluster. On a machine that does other
 
 import argparse
 import json
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from lab.benchmarks.machine import setting
+from lab.benchmarks.machine import setting, version_of
 from lab.benchmarks.measure import in_python, script
 
 WORKERS = (1, 2)
@@ -69,19 +67,12 @@ def main() -> None:
 
 def measured(text: Path, tokenizer: Path, scratch: Path, rounds: int) -> dict[str, Any]:
     """All figures."""
-    size = text.stat().st_size
     return {
-        "machine": setting() | {"ray": _version("ray")},
+        "machine": setting() | {"ray": version_of("ray")},
         "command": " ".join(["python -m lab.benchmarks.engine", "--text", text.name, "--tokenizer", tokenizer.name]),
-        "text": {"name": text.name, "bytes": size},
+        "text": {"name": text.name, "bytes": text.stat().st_size},
         "rates": _rates(text, tokenizer, scratch, rounds),
     }
-
-
-def _version(package: str) -> str | None:
-    code = f"from importlib.metadata import version; print(version({package!r}))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    return done.stdout.strip() or None
 
 
 def _rates(text: Path, tokenizer: Path, scratch: Path, rounds: int) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ def setting() -> dict[str, object]:
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "system": f"{platform.system()} {platform.machine()}",
         "load": os.getloadavg()[0],
-        "versions": {"Python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
+        "versions": {"Python": platform.python_version()} | {name: version_of(name) for name in PACKAGES},
     }
 
 
@@ -27,7 +27,8 @@ def _processor() -> str:
     return next(models, platform.processor() or platform.machine())
 
 
-def _version(package: str) -> str | None:
+def version_of(package: str) -> str | None:
+    """The version of an installed package."""
     try:
         return version(package)
     except PackageNotFoundError:

@@ -2,15 +2,17 @@
 
 import os
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from lab.benchmarks.folders import PIPELINES, Folders
-from lab.benchmarks.measure import ROUNDS, Run, command, in_python, in_turn, script, tokengraft, words
+from lab.benchmarks.measure import ROUNDS, Action, Run, command, in_python, in_turn, script, tokengraft, words
 
 Table = dict[str, Any]
+Runs = Mapping[str, dict[str, Any]]
 ADAPTED = ("llama3", "qwen2_5", "gemma3")
 """Tokenizers with 128,000, 152,000 and 262,000 tokens."""
 LEARN = """
@@ -62,6 +64,25 @@ print(json.dumps(timed(count)[0] | {"bytes": len(text.encode())}))
 """
 
 
+COLUMNS = ("wall", "cpu", "ratio", "peak")
+NAMES = {
+    "wc": "`wc -w`, UTF-8 locale",
+    "count": "`tokengraft count`, Parquet written",
+    "inspect": "`tokengraft inspect`",
+}
+
+
+def table(
+    key: str, runs: Runs, names: Mapping[str, str], ratio_to: tuple[str, str] | None = None, **more: Any
+) -> Table:
+    """A table with a row for each run; `ratio_to` has the run that the others are compared with, and its name."""
+    rows = [{"key": name, "name": names.get(name, name), **run} for name, run in runs.items()]
+    if ratio_to:
+        rows = [row | {"ratio": row["wall"] / runs[ratio_to[0]]["wall"]} for row in rows]
+        more = {"ratio_to": ratio_to[1]} | more
+    return {"key": key, "columns": [*COLUMNS], "rows": rows} | more
+
+
 @dataclass(frozen=True)
 class Setup:
     """What is measured, and where."""
@@ -77,9 +98,22 @@ class Setup:
         """Llama-3's tokenizer folder."""
         return self.folders.folder("llama3")
 
+    @property
+    def loaded_back(self) -> str:
+        """What `extend` does, where transformers is installed."""
+        return f"`tokengraft extend --add {self.tokens}`, loaded back with tokenizers and transformers"
+
     def count(self, folder: Path, text: Path, out: Path) -> Run:
         """The `count` command, with its counts as Parquet."""
         return tokengraft("count", folder, text, "--out", out, "--force", "--quiet")
+
+    def actions(self, folder: Path, text: Path, counts: Path) -> dict[str, Action]:
+        """What every table of commands has."""
+        return {
+            "wc": lambda _: words(text),
+            "count": lambda _: self.count(folder, text, counts),
+            "extend": lambda _: self.extend(folder, text),
+        }
 
     def extend(self, folder: Path, text: Path, *, without: str | None = None) -> Run:
         """The `extend` command. It writes to `extended`, in a folder with the name of the tokenizer."""
@@ -91,62 +125,36 @@ class Setup:
 
 def commands(setup: Setup) -> Table:
     """Whole commands beside `wc -w` on the same file."""
-    counts = setup.scratch / "counts.parquet"
-    runs = in_turn(
-        {
-            "wc": lambda _: words(setup.text),
-            "count": lambda _: setup.count(setup.llama3, setup.text, counts),
-            "extend": lambda _: setup.extend(setup.llama3, setup.text),
-            "extend-alone": lambda _: setup.extend(setup.llama3, setup.text, without="transformers"),
-            "inspect": lambda _: tokengraft("inspect", setup.llama3, "--json"),
-        },
-        setup.rounds,
-    )
-    names = {
-        "wc": "`wc -w`, UTF-8 locale",
-        "count": "`tokengraft count`, Parquet written",
-        "extend": f"`tokengraft extend --add {setup.tokens}`, loaded back with tokenizers and transformers",
-        "extend-alone": "the same where transformers is not installed",
-        "inspect": "`tokengraft inspect`",
+    actions = setup.actions(setup.llama3, setup.text, setup.scratch / "counts.parquet") | {
+        "extend-alone": lambda _: setup.extend(setup.llama3, setup.text, without="transformers"),
+        "inspect": lambda _: tokengraft("inspect", setup.llama3, "--json"),
     }
-    rows = [
-        {"key": key, "name": names[key], **run, "ratio": run["wall"] / runs["wc"]["wall"]} for key, run in runs.items()
-    ]
-    return {"key": "commands", "columns": ["wall", "cpu", "ratio", "peak"], "ratio_to": "`wc -w`", "rows": rows}
+    runs = in_turn(actions, setup.rounds)
+    names = NAMES | {"extend": setup.loaded_back, "extend-alone": "the same where transformers is not installed"}
+    return table("commands", runs, names, ("wc", "`wc -w`"))
 
 
 def small(setup: Setup, text: Path, model: Path | None) -> Table:
     """Commands on a small text, where loading, importing and checking take most of the time."""
-    counts, extended = setup.scratch / "small.parquet", setup.scratch / "extended" / setup.llama3.name
-    out = setup.scratch / "adapted"
+    out, extended = setup.scratch / "adapted", setup.scratch / "extended" / setup.llama3.name
 
     def adapt(_: object) -> Run:
         shutil.rmtree(out, ignore_errors=True)
         return tokengraft("adapt", model, "--target", text, "--swap", 2000, "--out", out, "--quiet")
 
-    actions = {
-        "wc": lambda _: words(text),
-        "count": lambda _: setup.count(setup.llama3, text, counts),
-        "extend": lambda _: setup.extend(setup.llama3, text),
+    actions = setup.actions(setup.llama3, text, setup.scratch / "small.parquet") | {
         "evaluate": lambda _: tokengraft("evaluate", f"base={setup.llama3}", f"new={extended}", "--text", text),
         "adapt": adapt,
     }
     if model is None:
         del actions["adapt"]
-    names = {
-        "wc": "`wc -w`, UTF-8 locale",
-        "count": "`tokengraft count`, Parquet written",
-        "extend": f"`tokengraft extend --add {setup.tokens}`, loaded back with tokenizers and transformers",
+    names = NAMES | {
+        "extend": setup.loaded_back,
         "evaluate": "`tokengraft evaluate` of two tokenizers, one document per line",
         "adapt": f"`tokengraft adapt --swap 2000` of {model.name if model else ''}, with report",
     }
     runs = in_turn(actions, setup.rounds)
-    rows = [
-        {"key": key, "name": names[key], **run, "ratio": run["wall"] / runs["count"]["wall"]}
-        for key, run in runs.items()
-    ]
-    columns = ["wall", "cpu", "ratio", "peak"]
-    return {"key": "small", "columns": columns, "ratio_to": "`count`", "rows": rows, "bytes": text.stat().st_size}
+    return table("small", runs, names, ("count", "`count`"), bytes=text.stat().st_size)
 
 
 def adapting(setup: Setup, text: Path, keep: Path) -> Table:
@@ -163,12 +171,9 @@ def adapting(setup: Setup, text: Path, keep: Path) -> Table:
             "evaluate": (f"base={folder}", f"new={adapted}", "--text", text),
         }
         runs = in_turn({key: partial(_command, key, *given) for key, given in actions.items()}, setup.rounds)
-        rows += [
-            {"key": f"{model} {key}", "name": f"{model}: `{key}`", **run, "ratio": run["wall"] / runs["extend"]["wall"]}
-            for key, run in runs.items()
-        ]
-    columns = ["wall", "cpu", "ratio", "peak"]
-    return {"key": "adapting", "columns": columns, "ratio_to": "`extend`", "rows": rows, "bytes": text.stat().st_size}
+        found = table("adapting", runs, {key: f"{model}: `{key}`" for key in runs}, ("extend", "`extend`"))
+        rows += [row | {"key": f"{model} {row['key']}"} for row in found["rows"]]
+    return found | {"rows": rows, "bytes": text.stat().st_size}
 
 
 def _command(*arguments: Any) -> Run:
@@ -186,8 +191,7 @@ def learning(setup: Setup) -> Table:
         {"key": "learn", "name": f"learning {setup.tokens:,} tokens, from counts", **own, "ratio": 1.0},
         {"key": "prune", "name": f"the order to prune {prune['tokens']:,} tokens, from counts", **prune},
     ]
-    columns = ["wall", "cpu", "ratio", "peak"]
-    return {"key": "learning", "columns": columns, "ratio_to": "learning", "rows": rows, "memory": memory}
+    return {"key": "learning", "columns": [*COLUMNS], "ratio_to": "learning", "rows": rows, "memory": memory}
 
 
 def loading(setup: Setup) -> Table:
@@ -198,11 +202,7 @@ def loading(setup: Setup) -> Table:
         "load": "`tokengraft.load`, which also checks every merge",
         "structure": "the same, with the merge that makes each token",
     }
-    rows = [
-        {"key": key, "name": names[key], **run, "ratio": run["wall"] / runs["upstream"]["wall"]}
-        for key, run in runs.items()
-    ]
-    return {"key": "loading", "columns": ["wall", "cpu", "ratio"], "ratio_to": "`from_file`", "rows": rows}
+    return table("loading", runs, names, ("upstream", "`from_file`"), columns=["wall", "cpu", "ratio"])
 
 
 def pipelines(setup: Setup, text: Path) -> Table:
@@ -228,29 +228,13 @@ def pipelines(setup: Setup, text: Path) -> Table:
 def japanese(setup: Setup, text: Path) -> Table:
     """A SentencePiece vocabulary and text without spaces."""
     folder, counts = setup.folders.folder("llama2"), setup.scratch / "japanese.parquet"
-    runs = in_turn(
-        {
-            "wc": lambda _: words(text),
-            "count": lambda _: setup.count(folder, text, counts),
-            "extend": lambda _: setup.extend(folder, text),
-        },
-        setup.rounds,
-    )
+    runs = in_turn(setup.actions(folder, text, counts), setup.rounds)
     runs["learn"] = in_python(LEARN, folder, counts, setup.tokens, setup.rounds)
-    names = {
-        "wc": "`wc -w`, UTF-8 locale",
-        "count": "`tokengraft count`, Parquet written",
-        "learn": f"learning {setup.tokens:,} tokens, from counts",
-        "extend": f"`tokengraft extend --add {setup.tokens}`",
-    }
-    rows = [{"key": key, "name": names[key], **runs[key]} for key in names]
-    return {
-        "key": "japanese",
-        "columns": ["wall", "cpu", "peak"],
-        "rows": rows,
-        "tokenizer": setup.folders.name("llama2"),
-        "bytes": text.stat().st_size,
-    }
+    extend, learn = f"`tokengraft extend --add {setup.tokens}`", f"learning {setup.tokens:,} tokens, from counts"
+    ordered = {key: runs[key] for key in ("wc", "count", "learn", "extend")}
+    more = {"tokenizer": setup.folders.name("llama2"), "bytes": text.stat().st_size}
+    names = NAMES | {"learn": learn, "extend": extend}
+    return table("japanese", ordered, names, columns=["wall", "cpu", "peak"], **more)
 
 
 def transplant(setup: Setup, width: int, layers: int) -> Table:
@@ -277,13 +261,9 @@ def transplant(setup: Setup, width: int, layers: int) -> Table:
         "transplant": "`tokengraft transplant`, everything compared and synced",
         "fixed": "of it, without weights (`--dry-run`): both tokenizers, plan, configs",
     }
-    rows = [
-        {"key": key, "name": names[key], **run, "ratio": run["wall"] / runs["cp"]["wall"]} for key, run in runs.items()
-    ]
-    columns = ["wall", "cpu", "ratio", "peak"]
     shutil.rmtree(model)
     shutil.rmtree(setup.scratch / "copy")
-    return {"key": "transplant", "columns": columns, "ratio_to": "`cp`", "rows": rows, "bytes": sum(sizes.values())}
+    return table("transplant", runs, names, ("cp", "`cp`"), bytes=sum(sizes.values()))
 
 
 def _copy(paths: list[Path], out: Path) -> Run:

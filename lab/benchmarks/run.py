@@ -50,9 +50,8 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("text", type=Path, metavar="TEXT")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the raw numbers")
-    parser.add_argument(
-        "--tokenizers", type=Path, metavar="FOLDER", help="with folders llama3, llama2, gemma3 and qwen2_5"
-    )
+    known = "with folders llama3, llama2, gemma3 and qwen2_5"
+    parser.add_argument("--tokenizers", type=Path, metavar="FOLDER", help=known)
     parser.add_argument("--model", type=Path, metavar="FOLDER", help="a small model, for `adapt`")
     parser.add_argument("--japanese", type=Path, metavar="FILE", help="Japanese text, about 20 MB")
     parser.add_argument("--keep", type=Path, metavar="FILE", help="English text, about 6 MB, for `adapt`")

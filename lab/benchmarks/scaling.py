@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from lab.benchmarks.measure import in_python, in_turn, script, words
+from lab.benchmarks.measure import in_python, in_turn, script
 from lab.benchmarks.rows import LEARN, Setup
 
 SIZES = (10_000_000, 30_000_000, 100_000_000, 300_000_000, 1_000_000_000, 3_000_000_000)
@@ -25,14 +25,7 @@ def scaling(setup: Setup, sizes: tuple[int, ...], rounds: int = 2) -> dict[str, 
 def _row(setup: Setup, size: int, rounds: int) -> dict[str, Any]:
     text, counts = setup.scratch / "scaled.txt", setup.scratch / "scaled.parquet"
     script("texts", setup.text, size, text)
-    runs = in_turn(
-        {
-            "wc": lambda _: words(text),
-            "count": lambda _: setup.count(setup.llama3, text, counts),
-            "extend": lambda _: setup.extend(setup.llama3, text),
-        },
-        rounds,
-    )
+    runs = in_turn(setup.actions(setup.llama3, text, counts), rounds)
     runs["learn"] = in_python(LEARN, setup.llama3, counts, setup.tokens, rounds)
     row = {"bytes": text.stat().st_size, "distinct": in_python(DISTINCT, counts), **runs}
     text.unlink()

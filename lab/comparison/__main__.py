@@ -16,6 +16,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -60,13 +61,20 @@ def package_version(package: str) -> str:
         return subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
 
+def until(documents: Iterable[str], size: float) -> Iterator[str]:
+    """The first documents, until they have so many bytes."""
+    for document in documents:
+        if size <= 0:
+            return
+        size -= len(document.encode())
+        yield document
+
+
 def first_documents(corpus: Path, out: Path) -> None:
     import pyarrow.parquet as pq
 
-    table, size, n_documents = pq.read_table(corpus, columns=["text"]), 0, 0
-    while size < TEXT_BYTES:
-        size += len(table["text"][n_documents].as_py().encode())
-        n_documents += 1
+    table = pq.read_table(corpus, columns=["text"])
+    n_documents = sum(1 for _ in until((text.as_py() for text in table["text"]), TEXT_BYTES))
     pq.write_table(table.slice(0, n_documents), out)
 
 

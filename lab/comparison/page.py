@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from statistics import mean
 
-from lab.page_parts import filled
+from lab.page_parts import filled, markdown
 
 HERE = Path(__file__).parent
 RESULTS, SCRIPTS, PRUNING = HERE / "results.csv", HERE / "scripts.csv", HERE.parent / "trim_peers.csv"
@@ -57,11 +57,6 @@ def rows_of(path: Path) -> list[Row]:
         return list(csv.DictReader(file))
 
 
-def table(heads: list[str], rows: list[list[str]]) -> str:
-    lines = [f"| {' | '.join(heads)} |", "|---" + "|---:" * (len(heads) - 1) + "|"]
-    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
-
-
 def cells(row: Row) -> list[str]:
     if not row["rows"]:
         return ["not installed", *[""] * (len(COLUMNS) - 1)]
@@ -74,7 +69,8 @@ def _fields(form: str) -> set[str]:
 
 
 def tools() -> str:
-    return table(["", *COLUMNS], [[LABELS[row["tool"]], *cells(row)] for row in rows_of(RESULTS)])
+    lines = [[LABELS[row["tool"]], *cells(row)] for row in rows_of(RESULTS)]
+    return markdown(["", *COLUMNS], lines, right=True)
 
 
 def scripts() -> str:
@@ -86,7 +82,7 @@ def scripts() -> str:
         changed = [float(row["changed_english_percent"]) for row in found.values()]
         wrong = sum(int(row["decoded_wrong"]) for row in found.values())
         lines.append([label, *pairs, f"{mean(changed):.1f}%", f"{wrong}"])
-    return table(["", *LANGUAGES.values(), "English lines changed", "decoded wrong"], lines)
+    return markdown(["", *LANGUAGES.values(), "English lines changed", "decoded wrong"], lines, right=True)
 
 
 def pruning() -> str:
@@ -95,7 +91,7 @@ def pruning() -> str:
     for row in rows_of(PRUNING):
         arms.setdefault(row["arm"], []).append(row)
     heads = ["", "seconds", "MB", "more tokens", "new unknown", "lines changed"]
-    return table(heads, [[f"`{arm}`", *_summed(rows)] for arm, rows in arms.items()])
+    return markdown(heads, [[f"`{arm}`", *_summed(rows)] for arm, rows in arms.items()], right=True)
 
 
 def _summed(rows: list[Row]) -> list[str]:

@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 
 import tokengraft as tg
 from lab.comparison import tools
-from lab.comparison.__main__ import PACKAGES, TOKENS, package_version, write
+from lab.comparison.__main__ import PACKAGES, TOKENS, package_version, until, write
 from lab.comparison.page import SCRIPTS, rows_of
 from lab.comparison.score import bytes_per_token, score
 
@@ -61,22 +61,11 @@ def split(corpus: Path, text: Path, held_out: Path) -> None:
     documents = pq.read_table(corpus, columns=["text"])["text"].to_pylist()
     last = documents[9::10]
     del documents[9::10]
-    learned = _first(documents, TEXT_BYTES)
+    learned = [*until(documents, TEXT_BYTES)]
     pq.write_table(pa.table({"text": learned}), text)
     known = {line for document in learned for line in document.splitlines()}
-    lines = [line for document in _first(last, HELD_OUT_BYTES) for line in document.splitlines()]
+    lines = [line for document in until(last, HELD_OUT_BYTES) for line in document.splitlines()]
     held_out.write_text("\n".join(line for line in lines if line.strip() and line not in known), encoding="utf-8")
-
-
-def _first(documents: list[str], size: int) -> list[str]:
-    """The first documents, until they have so many bytes."""
-    taken = list[str]()
-    for document in documents:
-        if size <= 0:
-            break
-        taken.append(document)
-        size -= len(document.encode())
-    return taken
 
 
 def measure(model: Path, flores: Path, language: str, corpus: Path) -> Iterator[dict[str, object]]:

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import tokengraft as tg
 from lab.experiments.data import up_to
-from lab.experiments.experiment import MODEL_NAMES, Cell, Claim, Experiment, Row, Rows, Setup
+from lab.experiments.experiment import Cell, Claim, Experiment, Row, Rows, Setup, model_name
 from lab.experiments.intervals import gain_columns, gain_of
 from lab.experiments.languages import language_of
-from lab.experiments.learn import bytes_per_token, extended, naive, tokens_by_line, train_fresh
-from lab.experiments.plots import Panel, Series
+from lab.experiments.learn import both_ways, bytes_per_token, tokens_by_line
+from lab.experiments.plots import Panel, line
 from lab.experiments.tables import Table, distinct, groups, number, only, select
 
 BUDGETS = (300_000, 1_000_000, 3_000_000, 10_000_000, 30_000_000, 100_000_000, 300_000_000, 1_000_000_000)
@@ -24,9 +24,7 @@ def measure(setup: Setup, cell: Cell) -> Iterator[Row]:
     lines, rows, tokens = setup.data.sentences(cell.language), [], {}
     for budget in [*(characters for characters in BUDGETS if characters < total), total]:
         counts = tg.count(base, up_to(documents, budget))
-        learned = extended(base, tg.extend(base, counts, max(setup.sizes)), setup.sizes)
-        inserted = naive(base, train_fresh(base, counts, max(setup.sizes)), setup.sizes)
-        for method, tokenizers in (("continued", learned), ("naive", inserted)):
+        for method, tokenizers in both_ways(base, counts, setup.sizes).items():
             for size, tokenizer in tokenizers.items():
                 rate = bytes_per_token(tokenizer, flores)
                 rows.append({"method": method, "characters": budget, "size": size, "target": rate})
@@ -48,7 +46,7 @@ def tables(rows: Rows) -> list[Table]:
             if budget
         ]
         heads = [f"{method}, {size:,}" for size in sizes for method in ("continued", "naive")]
-        title = f"{MODEL_NAMES.get(model, model)}, {language_of(language).name}: bytes per token on FLORES"
+        title = f"{model_name(model)}, {language_of(language).name}: bytes per token on FLORES"
         note = "Dashes mark sizes for which there is too little text. The paper has a plot (Figure 6) without numbers."
         found.append(Table(title, ("characters of text", *heads), lines, note))
     return found
@@ -65,11 +63,10 @@ def panels(rows: Rows) -> list[Panel]:
     sizes = sorted(size for size in distinct(mine, "size") if size)
     found = []
     for size in sizes:
-        chosen = [(method, select(mine, method=method, size=size)) for method in ("continued", "naive")]
-        series = [Series(m, [r["characters"] for r in part], [r["target"] for r in part]) for m, part in chosen]
-        found.append(
-            Panel(f"{size:,} added tokens", "characters of text", "bytes per token, FLORES", series, log_x=True)
-        )
+        parts = {method: select(mine, method=method, size=size) for method in ("continued", "naive")}
+        series = [line(method, part, "characters", "target") for method, part in parts.items()]
+        title = f"{size:,} added tokens"
+        found.append(Panel(title, "characters of text", "bytes per token, FLORES", series, log_x=True))
     return found
 
 
@@ -96,10 +93,6 @@ EXPERIMENT = Experiment(
     title="Amount of text against gain",
     source="Figure 6",
     about="Tokens are learned from more and more text. A smaller text is part of every larger one.",
-    measure=lambda setup, cell: [*measure(setup, cell)],
-    tables=tables,
-    panels=panels,
-    claims=claims,
     sizes=(8_000, 16_000),
     needs_english=False,
 )

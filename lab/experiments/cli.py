@@ -2,16 +2,17 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
 import tokengraft as tg
 from lab.experiments.data import BUDGET, MissingDataError, open_data
 from lab.experiments.docs import write_docs
-from lab.experiments.experiment import Experiment, Setup
+from lab.experiments.experiment import Experiment, Row, Setup
 from lab.experiments.registry import MODULES, experiment_of
 from lab.experiments.run import Request, run_experiment
+from lab.experiments.tables import to_csv
 
 RESULTS = Path(__file__).parent / "results"
 """The committed results, which docs/reproduce.md shows."""
@@ -104,6 +105,14 @@ def request(options: argparse.Namespace) -> Request:
     )
     asked = (options.models, options.languages, options.parts)
     return Request(setup, options.out, *asked, _command(options), skip_missing=options.name == "all")
+
+
+def write_rows(files: Mapping[str, Callable[[Setup], Iterable[Row]]], arguments: Sequence[str] | None = None) -> None:
+    """Writes the rows that functions give, for modules beside the experiments: below `--out`, by path."""
+    asked = request(parser().parse_args(arguments))
+    for name, measured in files.items():
+        (asked.out / name).parent.mkdir(parents=True, exist_ok=True)
+        (asked.out / name).write_text(to_csv([*measured(asked.setup)]), encoding="utf-8")
 
 
 def _command(options: argparse.Namespace) -> str:

@@ -183,7 +183,6 @@ EXPERIMENT = Experiment(
         "reported on the others, on FLORES, and on tasks made from FLORES. Intervals are of lines or documents, and "
         "of seeds."
     ),
-    measure=measure,
     tables=tables,
     panels=panels,
     claims=claims,

@@ -270,9 +270,6 @@ EXPERIMENT = Experiment(
         "near-duplicate documents or lines (half of the sequences of five words were there before), and with a limit "
         "on the share of each source (larger sources are weighted down)."
     ),
-    measure=lambda setup, cell: [*measure(setup, cell)],
-    tables=tables,
-    panels=panels,
     languages=LANGUAGES,
     sizes=(2_000, 8_000, 16_000),
     needs_english=False,

@@ -24,6 +24,7 @@ from transformers import AutoModelForCausalLM
 import tokengraft as tg
 from lab.experiments.data import Documents, Folder, digest, up_to
 from lab.experiments.tables import to_csv
+from lab.page_parts import markdown
 
 SIZES = (2_048, 4_096, 8_192, 16_384, 32_768)
 PROMPTS, PROMPT, WRITTEN = 32, 32, 64
@@ -89,12 +90,10 @@ def share(part: int, whole: int) -> float:
 def table(rows) -> str:
     """Coverage of held-out text, and accepted proposals in brackets, in percent."""
     kinds = ("own", "all", "first", "en", "et", "code")
-    lines = ["| text | ids | " + " | ".join(kinds) + " |", "|---" * (len(kinds) + 2) + "|"]
     cells = {(row["text"], row["size"], row["ids_by"]): f"{row['coverage']} ({row['accepted']})" for row in rows}
-    for name, size in dict.fromkeys((row["text"], row["size"]) for row in rows):
-        found = (cells.get((name, size, kind), "") for kind in kinds)
-        lines.append(f"| {name} | {size:,} | " + " | ".join(found) + " |")
-    return "\n".join(lines) + "\n"
+    places = dict.fromkeys((row["text"], row["size"]) for row in rows)
+    lines = ([name, f"{size:,}", *(cells.get((name, size, kind), "") for kind in kinds)] for name, size in places)
+    return markdown(("text", "ids", *kinds), lines) + "\n"
 
 
 if __name__ == "__main__":

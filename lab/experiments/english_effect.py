@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
-import tokengraft as tg
 from lab.experiments import paper
-from lab.experiments.experiment import MODEL_NAMES, Cell, Claim, Experiment, Row, Rows, Setup
+from lab.experiments.experiment import Cell, Claim, Experiment, Row, Rows, Setup, model_name
 from lab.experiments.languages import ENGLISH, language_of
-from lab.experiments.learn import extended, naive, train_fresh
+from lab.experiments.learn import both_ways
 from lab.experiments.plots import Panel, Series
 from lab.experiments.tables import Table, distinct, groups, mean, number, percent, select, with_paper
 
@@ -16,14 +15,9 @@ def measure(setup: Setup, cell: Cell) -> Iterator[Row]:
     from rapidfuzz.distance import Levenshtein
 
     base = setup.tokenizer(cell.model)
-    counts = setup.train_counts(cell.model, cell.language)
     sentences = setup.data.sentences(ENGLISH)
     before = [base.encode(sentence) for sentence in sentences]
-    largest = max(setup.sizes)
-    for method, tokenizers in (
-        ("continued", extended(base, tg.extend(base, counts, largest), setup.sizes)),
-        ("naive", naive(base, train_fresh(base, counts, largest), setup.sizes)),
-    ):
+    for method, tokenizers in both_ways(base, setup.train_counts(cell.model, cell.language), setup.sizes).items():
         for size, tokenizer in tokenizers.items():
             after = [tokenizer.encode(sentence) for sentence in sentences]
             edits = [Levenshtein.distance(old, new) for old, new in zip(before, after, strict=True)]
@@ -60,7 +54,7 @@ def _averages(rows: Rows, model: str) -> Table:
         lines.append((f"{size:,}", len(_measured(rows, "continued", size)), *cells))
     heads = ("added", "languages", "edits, continued", "exact match, continued", "edits, naive", "exact match, naive")
     return Table(
-        f"English sentences, {MODEL_NAMES.get(model, model)}",
+        f"English sentences, {model_name(model)}",
         heads,
         lines,
         "Token edits per sentence of English FLORES, mean and worst language; and the share of sentences with "
@@ -80,7 +74,7 @@ def _by_language(rows: Rows) -> Table:
     lines = []
     for (language, model), found in groups(select(rows, method="continued"), "language", "model"):
         shares = {row["size"]: row["exact_match"] for row in found}
-        label = MODEL_NAMES.get(model, model)
+        label = model_name(model)
         lines.append((language_of(language).name, label, *(percent(shares.get(size)) for size in sizes)))
     heads = ("language", "tokenizer", *(f"{size:,}" for size in sizes))
     return Table("English sentences with unchanged segmentation, continued training", heads, lines)
@@ -97,7 +91,7 @@ def _panel(rows: Rows, model: str) -> Panel:
     if model == "llama3":
         figures = [(method, [*paper.EXACT[method].values()]) for method in ("continued", "naive")]
         series += [Series(f"{m}, paper", paper.SIZES, ys, dashed=True, colour=i) for i, (m, ys) in enumerate(figures)]
-    title = f"English with unchanged segmentation, {MODEL_NAMES.get(model, model)}"
+    title = f"English with unchanged segmentation, {model_name(model)}"
     return Panel(title, "added tokens", "percent of sentences", series, log_x=True)
 
 
@@ -117,7 +111,7 @@ def claims(rows: Rows) -> list[Claim]:
         if lowest is None or worst is None:
             continue
         here = f"{lowest:.1f} % on average at the worst size; {percent(worst['exact_match'])} for {worst['language']}"
-        text = f"{MODEL_NAMES.get(model, model)}: almost no effect, 97.7 % or more of the sentences are unchanged"
+        text = f"{model_name(model)}: almost no effect, 97.7 % or more of the sentences are unchanged"
         found.append(Claim(text, lowest >= 97.7, here))
     return found
 
@@ -127,10 +121,6 @@ EXPERIMENT = Experiment(
     title="The effect of an extension on English",
     source="Table 6",
     about="Tokens of another language are added. The tokens of English sentences should stay as they are.",
-    measure=lambda setup, cell: [*measure(setup, cell)],
-    tables=tables,
-    panels=panels,
-    claims=claims,
     languages=("et", "de", "fi", "ru", "ar", "ja", "zh", "hi"),
     needs=("rapidfuzz",),
 )

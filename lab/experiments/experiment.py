@@ -1,6 +1,6 @@
 """`Experiment`: what a module of this package declares, and the values that experiments share."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -22,6 +22,11 @@ CAVEAT = (
     "one billion for Estonian. Here it is smaller, of narrower domains, with near-duplicates; `run.json` has its "
     "hashes. The evaluation text, FLORES-200 devtest, is the same."
 )
+
+
+def model_name(model: str) -> str:
+    """As the paper writes it."""
+    return MODEL_NAMES.get(model, model)
 
 
 @dataclass(frozen=True)
@@ -87,11 +92,6 @@ class Experiment:
     """Where the paper has it."""
     about: str
     """What the tables show, in Markdown."""
-    measure: Callable[[Setup, Cell], Sequence[Row]]
-    """Runs a cell."""
-    tables: Callable[[Rows], Sequence[Table]]
-    panels: Callable[[Rows], Sequence[Panel]]
-    claims: Callable[[Rows], Sequence[Claim]] = lambda _: ()
     models: tuple[str, ...] = ("llama3",)
     languages: tuple[str, ...] | None = ("et",)
     """Those that are run by default; None: all that the data has."""
@@ -107,6 +107,11 @@ class Experiment:
     gpu: bool = False
     """Experiments that need a GPU are not run by `all`."""
     caveat: str = CAVEAT
+    measure: Callable[[Setup, Cell], Iterable[Row]] = lambda *_: ()
+    """Runs a cell. This and the others are the functions of these names in the module (`registry.py`)."""
+    tables: Callable[[Rows], Sequence[Table]] = lambda _: ()
+    panels: Callable[[Rows], Sequence[Panel]] = lambda _: ()
+    claims: Callable[[Rows], Sequence[Claim]] = lambda _: ()
 
     def cells(self, models: Sequence[str], languages: Sequence[str], parts: Sequence[str] = ()) -> list[Cell]:
         """All cells, languages outermost: the text of a language is read once."""

@@ -5,15 +5,15 @@ from typing import Any
 
 import tokengraft as tg
 from lab.experiments import paper
-from lab.experiments.experiment import FOUR_MODELS, MODEL_NAMES, SIZES, Cell, Experiment, Row, Rows, Setup
+from lab.experiments.experiment import FOUR_MODELS, MODEL_NAMES, SIZES, Cell, Experiment, Row, Rows, Setup, model_name
 from lab.experiments.extension_claims import claims
 from lab.experiments.extension_gains import gain, models_of, pairs, renyi_curve, sizes_of
 from lab.experiments.extension_tables import tables
 from lab.experiments.intervals import gain_columns
 from lab.experiments.languages import language_of
 from lab.experiments.learn import added_ids, extended, naive, tokens_by_line, train_fresh
-from lab.experiments.plots import Panel, Series
-from lab.experiments.tables import distinct, mean, select
+from lab.experiments.plots import Panel, Series, line
+from lab.experiments.tables import mean, select, shown_language
 
 SCRATCH_SIZES = (*SIZES, 64_000, 128_000)
 
@@ -67,19 +67,14 @@ def _scores(
 def panels(rows: Rows) -> list[Panel]:
     """The gain by size beside the paper's, for each tokenizer; and the curves of Estonian or the first language."""
     sizes, models = sizes_of(rows), models_of(rows)
-    ours = [Series(MODEL_NAMES.get(model, model), sizes, _mean_gains(rows, model, sizes)) for model in models]
+    ours = [Series(model_name(model), sizes, _mean_gains(rows, model, sizes)) for model in models]
     theirs = [
         Series(f"{MODEL_NAMES[model]}, paper", paper.SIZES, [*paper.GAIN[model].values()], dashed=True, colour=place)
         for place, model in enumerate(models)
         if model in paper.GAIN
     ]
     gains = Panel("Gain over naive extension, mean", "added tokens", "percent", [*ours, *theirs], log_x=True)
-    languages = distinct(rows, "language")
-    return [
-        gains,
-        _renyi_panel(rows),
-        *(_curves(rows, model, "et" if "et" in languages else languages[0]) for model in models),
-    ]
+    return [gains, _renyi_panel(rows), *(_curves(rows, model, shown_language(rows)) for model in models)]
 
 
 def _renyi_panel(rows: Rows) -> Panel:
@@ -87,7 +82,7 @@ def _renyi_panel(rows: Rows) -> Panel:
     for place, model in enumerate(models_of(rows)):
         for method in ("continued", "naive"):
             curve = renyi_curve(rows, model, method)
-            label, dashed = f"{MODEL_NAMES.get(model, model)}, {method}", method == "naive"
+            label, dashed = f"{model_name(model)}, {method}", method == "naive"
             series.append(Series(label, [x for x, _ in curve], [y for _, y in curve], dashed=dashed, colour=place))
     return Panel("Rényi efficiency, mean (naive: dashed)", "bytes per token, FLORES", "Rényi efficiency", series)
 
@@ -99,11 +94,9 @@ def _mean_gains(rows: Rows, model: str, sizes: list[int]) -> list[float | None]:
 
 def _curves(rows: Rows, model: str, language: str) -> Panel:
     mine = select(rows, model=model, language=language)
-    series = []
-    for method in ("continued", "naive", "scratch"):
-        found = select(mine, method=method)
-        series.append(Series(method, [row["size"] for row in found], [row["bytes_per_token"] for row in found]))
-    title = f"{MODEL_NAMES.get(model, model)}, {language_of(language).name}"
+    methods = ("continued", "naive", "scratch")
+    series = [line(method, select(mine, method=method), "size", "bytes_per_token") for method in methods]
+    title = f"{model_name(model)}, {language_of(language).name}"
     return Panel(title, "added tokens", "bytes per token, FLORES", series, log_x=True)
 
 
@@ -115,9 +108,7 @@ EXPERIMENT = Experiment(
         "New tokens are learned by continued training, and by the paper's baseline: the tokens of a tokenizer trained "
         "from scratch on the same text, with merges made for them (`naive-regen`)."
     ),
-    measure=lambda setup, cell: [*measure(setup, cell)],
     tables=tables,
-    panels=panels,
     claims=claims,
     models=FOUR_MODELS,
     languages=None,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from lab.experiments import paper
-from lab.experiments.experiment import MODEL_NAMES, Claim, Row, Rows
+from lab.experiments.experiment import Claim, Row, Rows, model_name
 from lab.experiments.extension_gains import (
     at_rate,
     better_and_worse,
@@ -124,7 +124,7 @@ def _script_claims(rows: Rows) -> list[Claim]:
         if large and others:
             lowest, highest = min(large, key=lambda s: means[s].low), max(others, key=lambda s: means[s].high)
             names = " and ".join(LARGE_GAINS[script] for script in large)
-            tokenizer = MODEL_NAMES.get(model, model)
+            tokenizer = model_name(model)
             text = f"{tokenizer}: the gain is larger for {names} script than for all but Latin and Cyrillic"
             here = f"{lowest} {means[lowest]}, {highest} {means[highest]}"
             found.append(Claim(text, means[lowest].low > means[highest].high, here))
@@ -143,5 +143,5 @@ def _renyi_claims(rows: Rows) -> list[Claim]:
     if "llama3" not in found:
         return []
     text = "Llama-3: at equal bytes per token, Rényi efficiency is higher than that of naive extension"
-    here = [f"{MODEL_NAMES.get(model, model)} {higher} of {n}" for model, (higher, n) in found.items()]
+    here = [f"{model_name(model)} {higher} of {n}" for model, (higher, n) in found.items()]
     return [Claim(text, found["llama3"][0] == found["llama3"][1], "sizes with higher efficiency: " + ", ".join(here))]

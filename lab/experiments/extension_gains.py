@@ -7,20 +7,17 @@ from statistics import median
 from lab.experiments.experiment import Row, Rows
 from lab.experiments.intervals import gain_of
 from lab.experiments.languages import language_of
-from lab.experiments.tables import distinct, mean, only, percent, select
+from lab.experiments.tables import distinct, mean, percent, select
 
 
 def pairs(rows: Rows, model: str, size: int, *, averaged: bool = True) -> list[tuple[Row, Row]]:
     """The rows of continued training and naive extension of every language that has both."""
-    found = []
-    for language in distinct(rows, "language"):
-        if averaged and not language_of(language).averaged:
-            continue
-        where = {"model": model, "language": language, "size": size}
-        ours, theirs = only(rows, method="continued", **where), only(rows, method="naive", **where)
-        if ours and theirs:
-            found.append((ours, theirs))
-    return found
+    found: dict[str, dict[str, Row]] = {}
+    for row in select(rows, size=size, model=model):
+        if not averaged or language_of(row["language"]).averaged:
+            found.setdefault(row["language"], {})[row["method"]] = row
+    both = ("continued", "naive")
+    return [tuple(by_method[name] for name in both) for by_method in found.values() if {*both} <= by_method.keys()]
 
 
 def gain(ours: Row, theirs: Row, column: str = "bytes_per_token") -> float:

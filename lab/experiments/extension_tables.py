@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 
 from lab.experiments import paper
-from lab.experiments.experiment import MODEL_NAMES, Row, Rows
+from lab.experiments.experiment import Row, Rows, model_name
 from lab.experiments.extension_gains import (
     better_and_worse,
     cells_of,
@@ -46,7 +46,7 @@ def _averages(rows: Rows) -> Table:
 
             lines.append(
                 (
-                    MODEL_NAMES.get(model, model),
+                    model_name(model),
                     f"{size:,}",
                     len(both),
                     beside(_signed(mean(gain(*pair) for pair in both)), paper.GAIN),
@@ -79,7 +79,7 @@ def _gains(rows: Rows) -> Table:
         lines.append((language_of(cells[0]["language"]).name, *gains, *_summary(cells)))
     medians = [_short(median_gain(select(mine, model=model, size=size))) for model in models]
     lines.append(("**median**", *medians, *_summary(mine)))
-    heads = ("language", *(f"{MODEL_NAMES.get(m, m)}, {size:,}" for m in models))
+    heads = ("language", *(f"{model_name(m)}, {size:,}" for m in models))
     return Table(
         "Gain over naive extension by language",
         (*heads, "median", "largest", "cells", "better", "worse"),
@@ -131,7 +131,7 @@ def _by_script(rows: Rows) -> Table:
             gains = [_mean_gain(rows, model, language.code) for language in names]
             cells.append(with_paper(_signed(mean(gains)), _percents(paper.BY_SCRIPT.get(script, {}).get(model))))
         lines.append((script, ", ".join(language.code for language in names), *cells))
-    heads = ("script", "languages", *(MODEL_NAMES.get(model, model) for model in models))
+    heads = ("script", "languages", *(model_name(model) for model in models))
     return Table(
         "Gain by script",
         heads,
@@ -185,7 +185,7 @@ def _by_method(
             figure = figures.get(model, {}).get(method, {}).get(size)
             cells.append(with_paper(shown([pair[place] for pair in pairs(rows, model, size)]), _percents(figure)))
         lines.append(cells)
-    heads = ("added", *(f"{MODEL_NAMES.get(model, model)}, {method}" for model, _, method in columns))
+    heads = ("added", *(f"{model_name(model)}, {method}" for model, _, method in columns))
     return Table(title, heads, lines, note)
 
 
@@ -199,7 +199,7 @@ def _by_language(rows: Rows) -> Table:
             continue
         found = [only(mine, method=method, size=size) for method in ("continued", "naive", "scratch")]
         rates = [number(row["bytes_per_token"] if row else None) for row in found]
-        name, label = language_of(language).name, MODEL_NAMES.get(model, model)
+        name, label = language_of(language).name, model_name(model)
         lines.append((name, label, number(base["bytes_per_token"]), f"{max(sizes):,}", f"{size:,}", *rates))
     heads = ("language", "tokenizer", "base", "largest size", "size", "continued", "naive", "from scratch")
     note = (

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 import tokengraft as tg
-from lab.experiments.experiment import MODEL_NAMES, Cell, Experiment, Row, Rows, Setup
+from lab.experiments.experiment import Cell, Experiment, Row, Rows, Setup, model_name
 from lab.experiments.languages import ENGLISH, language_of
 from lab.experiments.plots import Panel, Series
 from lab.experiments.tables import Table, distinct, only, percent, select
@@ -142,7 +142,7 @@ def tables(rows: Rows) -> list[Table]:
 
 
 def _names(row: Row) -> tuple[str, str]:
-    return MODEL_NAMES.get(row["model"], row["model"]), language_of(row["language"]).name
+    return model_name(row["model"]), language_of(row["language"]).name
 
 
 def _guarantees_table(rows: Rows) -> Table:
@@ -171,7 +171,7 @@ def _guarantees_table(rows: Rows) -> Table:
 def _balance_table(rows: Rows) -> Table:
     lines = [
         (
-            MODEL_NAMES.get(row["model"], row["model"]),
+            model_name(row["model"]),
             row["way"],
             *(percent(row[f"gain_{language}"], signed=True) for language in BALANCED),
             f"{row['spread']:.2f}",
@@ -208,7 +208,7 @@ def panels(rows: Rows) -> list[Panel]:
         for way in distinct(found, "way"):
             mine = [only(found, model=model, way=way, language=language) for language in languages]
             series.append(Series(way, range(len(languages)), [100 * row["gain"] if row else None for row in mine]))
-        panels.append(Panel(MODEL_NAMES.get(model, model), ", ".join(languages), "gain, percent", series))
+        panels.append(Panel(model_name(model), ", ".join(languages), "gain, percent", series))
     return panels or [Panel("Guarantees", "", "", [])]
 
 
@@ -217,9 +217,6 @@ EXPERIMENT = Experiment(
     title="Guarantees, languages in balance, and sizes",
     source="not in the paper",
     about="What it costs to preserve English, to allow one script, and to balance languages.",
-    measure=lambda setup, cell: [*measure(setup, cell)],
-    tables=tables,
-    panels=panels,
     models=("llama3", "llama2"),
     languages=BALANCED,
     parts=("guarantees", "balance", "sizes"),

@@ -3,10 +3,9 @@
 from collections import Counter
 from collections.abc import Iterator
 
-import tokengraft as tg
-from lab.experiments.experiment import MODEL_NAMES, Cell, Claim, Experiment, Row, Rows, Setup
+from lab.experiments.experiment import Cell, Claim, Experiment, Row, Rows, Setup, model_name
 from lab.experiments.languages import language_of
-from lab.experiments.learn import added_ids, extended, naive, train_fresh
+from lab.experiments.learn import added_ids, both_ways
 from lab.experiments.plots import Panel, Series
 from lab.experiments.tables import Table, distinct, groups, only, percent, select
 
@@ -18,12 +17,8 @@ RARE = 8
 def measure(setup: Setup, cell: Cell) -> Iterator[Row]:
     """A row for each method, size and bin. Bins are 0, 1, 2 to 3, 4 to 7, and so on."""
     base = setup.tokenizer(cell.model)
-    counts = setup.train_counts(cell.model, cell.language)
     held_out = setup.held_out_counts(cell.model, cell.language)
-    largest = max(setup.sizes)
-    learned = extended(base, tg.extend(base, counts, largest), setup.sizes)
-    inserted = naive(base, train_fresh(base, counts, largest), setup.sizes)
-    for method, tokenizers in zip(METHODS, (learned, inserted), strict=True):
+    for method, tokenizers in both_ways(base, setup.train_counts(cell.model, cell.language), setup.sizes).items():
         for size, tokenizer in tokenizers.items():
             occurring = held_out.tokens(tokenizer)
             bins = Counter(_bin(occurring.get(token_id, 0)) for token_id in added_ids(base, tokenizer))
@@ -47,7 +42,7 @@ def _table(rows: Rows, model: str, language: str, size: int) -> Table:
     for start in sorted(distinct(rows, "from")):
         found = [only(rows, method=method, **{"from": start}) for method in METHODS]
         lines.append((_label(start), *(f"{row['tokens']:,}" if row else 0 for row in found)))
-    title = f"{MODEL_NAMES.get(model, model)}, {language_of(language).name}, {size:,} added tokens by occurrences"
+    title = f"{model_name(model)}, {language_of(language).name}, {size:,} added tokens by occurrences"
     note = f"In {rows[0]['documents']:,} held-out documents. The paper has a plot (Figure 7) without numbers."
     return Table(title, ("occurrences", *METHODS), lines, note)
 
@@ -65,7 +60,7 @@ def panels(rows: Rows) -> list[Panel]:
         for method in METHODS:
             tokens = {row["from"]: row["tokens"] for row in select(mine, method=method)}
             series.append(Series(method, [max(start, 0.5) for start in starts], [tokens.get(s, 0) for s in starts]))
-        title = f"{MODEL_NAMES.get(model, model)}, {language_of(language).name}, {size:,} added"
+        title = f"{model_name(model)}, {language_of(language).name}, {size:,} added"
         found.append(
             Panel(title, "occurrences in held-out text (left end: none)", "tokens", series, log_x=True, steps=True)
         )
@@ -93,10 +88,6 @@ EXPERIMENT = Experiment(
     title="How often added tokens occur",
     source="Figure 7",
     about="Occurrences of each added token in held-out documents of the same corpus.",
-    measure=lambda setup, cell: [*measure(setup, cell)],
-    tables=tables,
-    panels=panels,
-    claims=claims,
     sizes=(8_000,),
     needs_english=False,
 )

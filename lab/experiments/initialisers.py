@@ -25,7 +25,6 @@ INITIALISERS = (
     "first-piece",
     "last-piece",
     "mean",
-    "context",
     "mean-cov",
     "random",
 )
@@ -163,10 +162,6 @@ EXPERIMENT = Experiment(
         "those that `tokengraft transplant` does not offer. The "
         "column of 50 steps is a short training of 50 steps with a learning rate of 0.0012 on the same text."
     ),
-    measure=lambda setup, cell: [*measure(setup, cell)],
-    tables=tables,
-    panels=panels,
-    claims=claims,
     models=("smollm2",),
     languages=("ar",),
     parts=INITIALISERS,

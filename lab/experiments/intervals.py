@@ -68,11 +68,14 @@ def paired_change(ours: Sequence[float], theirs: Sequence[float], seed: int = 0)
 
 @lru_cache(maxsize=10_000)  # tables, plots and claims ask for the same
 def _drawn(ours: tuple[float, ...], theirs: tuple[float, ...], seed: int) -> Interval:
-    pairs = np.column_stack([ours, theirs]).astype(float)
-    above, below = (_times_drawn(len(pairs), seed) @ pairs).T
-    low, high = np.quantile(above / below - 1, (0.025, 0.975))
-    total = pairs.sum(axis=0)
-    return Interval(float(total[0] / total[1] - 1), float(low), float(high))
+    low, high = np.quantile(_resampled(ours, seed) / _resampled(theirs, seed) - 1, (0.025, 0.975))
+    return Interval(float(np.sum(ours) / np.sum(theirs) - 1), float(low), float(high))
+
+
+@lru_cache(maxsize=200)  # a side is compared with many others
+def _resampled(values: tuple[float, ...], seed: int) -> np.ndarray:
+    """The sum of the values of each sample."""
+    return _times_drawn(len(values), seed) @ np.array(values, float)
 
 
 def gain_columns(ours: Sequence[float], theirs: Sequence[float], name: str = "gain") -> dict[str, float]:
@@ -123,7 +126,7 @@ def _of_runs(
     if n != sides[1].shape[1]:
         raise ValueError(f"{n} and {sides[1].shape[1]} values cannot be paired")
     means = [side.mean(axis=0) for side in sides]
-    drawn = compared(*(_times_drawn(n, 0) @ mean for mean in means))
+    drawn = compared(*(_resampled(tuple(mean), 0) for mean in means))
     totals = [mean.sum() for mean in means]
     # The variance that one side's seeds give the result, to the first order, with its degrees of freedom.
     parts = [(float(drawn.var()), n - 1)]

@@ -61,6 +61,14 @@ def naive(base: tg.Tokenizer, fresh: Fresh, sizes: Sequence[int], method: str = 
     return {size: tg.learn.extend_naively(base, None, size, method, donor=fresh.donor) for size in fitting}
 
 
+def both_ways(
+    base: tg.Tokenizer, counts: tg.PretokenCounts, sizes: Sequence[int]
+) -> dict[str, dict[int, tg.Tokenizer]]:
+    """The tokenizers of continued training and of naive extension from the same text, by size."""
+    learned = extended(base, tg.extend(base, counts, max(sizes)), sizes)
+    return {"continued": learned, "naive": naive(base, train_fresh(base, counts, max(sizes)), sizes)}
+
+
 def added_ids(base: tg.Tokenizer, tokenizer: tg.Tokenizer) -> set[int]:
     """The ids of tokens that the base lacks."""
     return {token_id for string, token_id in tokenizer.ids.items() if string not in base.ids}

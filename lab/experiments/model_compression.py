@@ -348,10 +348,6 @@ EXPERIMENT = Experiment(
         "model's 128,000 tokens are for other languages; most of SmolLM2's 49,152 are English, and it knows little "
         "German. Default protection is off."
     ),
-    measure=lambda setup, cell: [*measure(setup, cell)],
-    tables=tables,
-    panels=panels,
-    claims=claims,
     models=("smollm2",),
     languages=(ENGLISH, "de"),
     parts=("base", *METHODS, *LITTLE),

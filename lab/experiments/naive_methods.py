@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 import tokengraft as tg
-from lab.experiments.experiment import MODEL_NAMES, Cell, Claim, Experiment, Row, Rows, Setup
+from lab.experiments.experiment import Cell, Claim, Experiment, Row, Rows, Setup, model_name
 from lab.experiments.intervals import Interval, extremes, gain_columns, gains_of
 from lab.experiments.languages import ENGLISH, language_of
 from lab.experiments.learn import added_ids, reached, tokens_by_line, train_fresh
-from lab.experiments.plots import Panel, Series
+from lab.experiments.plots import Panel, line
 from lab.experiments.tables import Table, distinct, groups, number, only, percent, select
 
 METHODS = ("continued", "naive-regen", "naive-append", "naive-prepend", "add-tokens", "two-piece", "scaffold")
@@ -86,7 +86,7 @@ def _table(rows: Rows, model: str, language: str) -> Table:
     base = only(rows, method="base") or {}
     name = language_of(language).name
     return Table(
-        f"{MODEL_NAMES.get(model, model)}: {name}, English, unreachable",
+        f"{model_name(model)}: {name}, English, unreachable",
         ("method", *(f"{size:,}" for size in sizes)),
         lines,
         f"Bytes per token of {name} and of English on FLORES (before: {number(base.get('target'))} and "
@@ -106,11 +106,8 @@ def panels(rows: Rows) -> list[Panel]:
     found = []
     titles = (("target", language_of(language).name), ("english", "English"), ("unreachable_added", "Unreachable"))
     for column, title in titles:
-        series = []
-        for method in METHODS:
-            chosen = select(mine, method=method)
-            if column != "unreachable_added" or method != "add-tokens":
-                series.append(Series(method, [r["size"] for r in chosen], [r[column] for r in chosen]))
+        shown = [name for name in METHODS if column != "unreachable_added" or name != "add-tokens"]
+        series = [line(method, select(mine, method=method), "size", column) for method in shown]
         unit = "share of added tokens" if column == "unreachable_added" else "bytes per token, FLORES"
         found.append(Panel(title, "added tokens", unit, series, log_x=True))
     return found
@@ -167,8 +164,4 @@ EXPERIMENT = Experiment(
         "the merges that make them. `two-piece` and `scaffold` are not in the paper's figure. Only added tokens are "
         "counted as unreachable, not those of the base; the paper does not say which it counts in this figure."
     ),
-    measure=lambda setup, cell: [*measure(setup, cell)],
-    tables=tables,
-    panels=panels,
-    claims=claims,
 )

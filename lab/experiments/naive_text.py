@@ -7,15 +7,14 @@ language, then from Estonian prose with some English. Writes `naive-methods/text
 the inserted tokens that merges do not make, `produced` of those that still occur: Llama-3 takes whole words first.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import tokengraft as tg
 from lab.experiments import cli
 from lab.experiments.data import up_to
 from lab.experiments.domain import PROSE, by_source
-from lab.experiments.experiment import Setup
+from lab.experiments.experiment import Row, Setup
 from lab.experiments.learn import added_ids, bytes_per_token, train_fresh
-from lab.experiments.tables import to_csv
 
 MODEL, SIZE = "llama3", 8_000
 LANGUAGES = ("et", "fi", "de", "ru", "ja", "ar", "hi", "zh")
@@ -43,27 +42,16 @@ def row(setup: Setup, base: tg.Tokenizer, language: str, counts: tg.PretokenCoun
     rates = bytes_per_token(continued, flores), bytes_per_token(naive, flores)
     unreachable = added_ids(base, naive) & {*naive.structure.unreachable}
     produced = len(unreachable & counts.tokens(naive).keys())
-    shares = {"unreachable": len(unreachable) / SIZE, "produced": produced / SIZE}
-    return {
-        "bytes": counts.totals.bytes,
-        "continued": rates[0],
-        "naive": rates[1],
-        "gain": rates[0] / rates[1] - 1,
-    } | shares
+    found = {"bytes": counts.totals.bytes, "continued": rates[0], "naive": rates[1], "gain": rates[0] / rates[1] - 1}
+    return found | {"unreachable": len(unreachable) / SIZE, "produced": produced / SIZE}
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Writes the table."""
-    request = cli.request(cli.parser().parse_args(arguments))
-    setup, out = request.setup, request.out / "naive-methods" / "text.csv"
+def rows(setup: Setup) -> Iterator[Row]:
+    """A row for each text."""
     base = setup.tokenizer(MODEL)
-    rows = [
-        {"language": language, "text": name, "english": percent / 100, **row(setup, base, language, counts)}
-        for language, name, percent, counts in texts(setup, base)
-    ]
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(to_csv(rows), encoding="utf-8")
+    for language, name, percent, counts in texts(setup, base):
+        yield {"language": language, "text": name, "english": percent / 100, **row(setup, base, language, counts)}
 
 
 if __name__ == "__main__":
-    main()
+    cli.write_rows({"naive-methods/text.csv": rows})

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import tokengraft as tg
 from lab.experiments import paper
-from lab.experiments.experiment import MODEL_NAMES, Cell, Claim, Experiment, Row, Rows, Setup
+from lab.experiments.experiment import Cell, Claim, Experiment, Row, Rows, Setup, model_name
 from lab.experiments.intervals import extremes, gain_columns, gains_of
 from lab.experiments.languages import ENGLISH
 from lab.experiments.learn import bytes_per_token, tokens_by_line
-from lab.experiments.plots import Panel, Series
+from lab.experiments.plots import Panel, Series, line
 from lab.experiments.prune import mixed
 from lab.experiments.tables import Table, distinct, groups, number, only, select, with_paper
 
@@ -54,16 +54,12 @@ def _table(rows: Rows, model: str, language: str) -> Table:
         cells = []
         for way in WAYS:
             row = only(rows, way=way, size=size) or {}
-            figures = (
-                paper.ORDER.get(size, {}).get(way, (None, None))
-                if (model, language) == ("llama3", "et")
-                else (None,) * 2
-            )
-            names = zip(("target", "english"), figures, strict=True)
+            of_paper = paper.ORDER.get(size, {}) if (model, language) == ("llama3", "et") else {}
+            names = zip(("target", "english"), of_paper.get(way, (None, None)), strict=True)
             cells += [with_paper(number(row.get(name)), figure and f"{figure:.3f}") for name, figure in names]
         lines.append((f"{size:,}", *cells))
     heads = [f"{way.replace('-', ', then ')}: {name}" for way in WAYS for name in (language, ENGLISH)]
-    title = f"{MODEL_NAMES.get(model, model)}, {rows[0]['added']:,} tokens added: bytes per token on FLORES"
+    title = f"{model_name(model)}, {rows[0]['added']:,} tokens added: bytes per token on FLORES"
     return Table(title, ("removed", *heads), lines)
 
 
@@ -73,8 +69,7 @@ def panels(rows: Rows) -> list[Panel]:
     mine = select(rows, model=model, language=language)
     found = []
     for place, (column, code) in enumerate((("target", language), ("english", ENGLISH))):
-        chosen = [(way, select(mine, way=way)) for way in WAYS]
-        series = [Series(way, [r["size"] for r in part], [r[column] for r in part]) for way, part in chosen]
+        series = [line(way, select(mine, way=way), "size", column) for way in WAYS]
         if (model, language) == ("llama3", "et"):
             ys = [figures["prune-extend"][place] for figures in paper.ORDER.values()]
             series.append(Series("prune-extend, paper", [*paper.ORDER], ys, dashed=True, colour=0))
@@ -100,9 +95,5 @@ EXPERIMENT = Experiment(
         f"that N tokens are pruned and N added. Its figures do not change with N, so they must be those of {ADDED:,} "
         "added tokens at every N; that is what is measured here. In brackets the paper's figures."
     ),
-    measure=lambda setup, cell: [*measure(setup, cell)],
-    tables=tables,
-    panels=panels,
-    claims=claims,
     sizes=(16_000, 32_000, 64_000, 96_000),
 )

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import tokengraft as tg
 from lab.experiments.experiment import Cell, Claim, Experiment, Row, Rows, Setup
 from lab.experiments.languages import language_of
-from lab.experiments.plots import Panel, Series
+from lab.experiments.plots import Panel, line
 from lab.experiments.tables import Table, distinct, groups, number, only, select
 
 
@@ -54,11 +54,8 @@ def panels(rows: Rows) -> list[Panel]:
     """Bytes per token by size, for each tokenizer."""
     found = []
     for model in distinct(rows, "model"):
-        series = []
-        for language in distinct(rows, "language"):
-            chosen = select(rows, model=model, language=language)
-            xs, ys = [row["size"] for row in chosen], [row["bytes_per_token"] for row in chosen]
-            series.append(Series(language_of(language).name, xs, ys))
+        mine = {name: select(rows, model=model, language=name) for name in distinct(rows, "language")}
+        series = [line(language_of(name).name, found, "size", "bytes_per_token") for name, found in mine.items()]
         found.append(Panel(model, "added tokens", "bytes per token, FLORES", series))
     return found
 
@@ -79,10 +76,6 @@ EXPERIMENT = Experiment(
     title="SentencePiece types",
     source="Llama-2 in Tables 1 and 2; the other tokenizers are not in the paper",
     about="Missing characters are added before all other tokens.",
-    measure=lambda setup, cell: [*measure(setup, cell)],
-    tables=tables,
-    panels=panels,
-    claims=claims,
     models=("llama2", "mistral_v3", "gemma3"),
     languages=("et", "hi", "ja", "zh"),
     sizes=(1_000, 4_000, 16_000),

@@ -1,9 +1,10 @@
 """Plots as SVG. The same values give the same bytes."""
 
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
+from typing import Any
 
 import tokengraft as tg
 
@@ -23,6 +24,12 @@ class Series:
     """As the paper's figures are drawn."""
     colour: int | None = None
     """The place of the line whose colour it has; by default its own."""
+
+
+def line(label: str, rows: Iterable[Mapping[str, Any]], x: str, y: str) -> Series:
+    """Two columns of some rows."""
+    points = [(row[x], row[y]) for row in rows]
+    return Series(label, [x for x, _ in points], [y for _, y in points])
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,12 @@ needs, for English held-out documents, FLORES and Python's library; and the kept
 `protection/auto.csv` has the same for the size that `--remove auto` chooses.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 
 import tokengraft as tg
 from lab.experiments import cli
 from lab.experiments.experiment import Setup
 from lab.experiments.guarantees import python_library
-from lab.experiments.tables import to_csv
 
 MODEL, LANGUAGE = "smollm2", "en"
 AUTO = ("smollm2", "llama3", "gemma3")
@@ -36,46 +35,27 @@ def rows(setup: Setup) -> Iterator[dict[str, object]]:
             if (n := len(base.tokens) - size) > len(order):
                 continue
             pruned = order[:n].apply(base)
-            totals = {name: (_tokens(pruned, text), _tokens(base, text)) for name, text in texts.items()}
             unseen = sum(base.ids[token.string] not in seen for token in pruned.tokens)
-            changes = {name: after / before - 1 for name, (after, before) in totals.items()}
-            yield {"protected": int(protected), "rows": size, "unseen": unseen, **changes}
+            yield {"protected": int(protected), "rows": size, "unseen": unseen, **_changes(base, pruned, texts)}
 
 
 def auto_rows(setup: Setup) -> Iterator[dict[str, object]]:
     """What `--remove auto` removes from each model, with and without protection."""
     for model in AUTO:
         base, counts = setup.tokenizer(model), setup.train_counts(model, LANGUAGE)
-        python, flores = tg.count(base, iter(python_library())), setup.flores_counts(model, LANGUAGE)
+        texts = {"flores": setup.flores_counts(model, LANGUAGE), "python": tg.count(base, iter(python_library()))}
         for protected in (True, False):
             order = tg.prune_order(base, counts, protection=tg.Protection(defaults=protected))
             chosen = order.covering(base, COVERAGE, counts, setup.documents(LANGUAGE).held_out)
-            pruned = chosen.apply(base)
-            changes = {
-                name: _tokens(pruned, text) / _tokens(base, text) - 1
-                for name, text in {"flores": flores, "python": python}.items()
-            }
-            yield {
-                "model": model,
-                "protected": int(protected),
-                "removed": len(chosen),
-                "of": len(base.tokens),
-                **changes,
-            }
+            sizes = {"removed": len(chosen), "of": len(base.tokens)}
+            yield {"model": model, "protected": int(protected), **sizes, **_changes(base, chosen.apply(base), texts)}
 
 
-def _tokens(tokenizer: tg.Tokenizer, text: tg.PretokenCounts) -> int:
-    return sum(text.tokens(tokenizer).values())
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Writes the table."""
-    request = cli.request(cli.parser().parse_args(arguments))
-    out = request.out / "protection"
-    out.mkdir(parents=True, exist_ok=True)
-    for name, measured in (("results.csv", rows), ("auto.csv", auto_rows)):
-        (out / name).write_text(to_csv([*measured(request.setup)]), encoding="utf-8")
+def _changes(base: tg.Tokenizer, pruned: tg.Tokenizer, texts: Mapping[str, tg.PretokenCounts]) -> dict[str, float]:
+    """How many more tokens each text needs."""
+    totals = {name: [sum(text.tokens(t).values()) for t in (pruned, base)] for name, text in texts.items()}
+    return {name: after / before - 1 for name, (after, before) in totals.items()}
 
 
 if __name__ == "__main__":
-    main()
+    cli.write_rows({"protection/results.csv": rows, "protection/auto.csv": auto_rows})

@@ -6,12 +6,12 @@ from functools import reduce
 from operator import add
 
 import tokengraft as tg
-from lab.experiments.experiment import MODEL_NAMES, Cell, Claim, Experiment, Row, Rows, Setup
+from lab.experiments.experiment import Cell, Claim, Experiment, Row, Rows, Setup, model_name
 from lab.experiments.intervals import extremes, gain_columns, gain_of, gains_of
 from lab.experiments.languages import ENGLISH, language_of
 from lab.experiments.learn import bytes_per_token, reached, tokens_by_line
-from lab.experiments.plots import Panel, Series
-from lab.experiments.tables import Table, distinct, groups, number, only, percent, select
+from lab.experiments.plots import Panel, line
+from lab.experiments.tables import Table, distinct, groups, number, only, percent, select, shown_language
 
 SIZES = (16_000, 64_000, 80_000, 112_000)
 COUNTED = ("leaf-frequency", "merge", "frequency")
@@ -83,8 +83,7 @@ def _seen(counts: tg.PretokenCounts, tokenizer: tg.Tokenizer) -> int:
 def tables(rows: Rows) -> list[Table]:
     """By size for Estonian or the first language; all languages at 64,000 or the middle size; and counting."""
     model = distinct(rows, "model")[0]
-    languages = distinct(rows, "language")
-    first = "et" if "et" in languages else languages[0]
+    first = shown_language(rows)
     found = [_by_size(select(rows, model=model, language=first), first, model)]
     sizes = sorted(distinct(select(rows, method="leaf-frequency"), "size"))
     if sizes:
@@ -108,7 +107,7 @@ def _by_size(rows: Rows, language: str, model: str) -> Table:
             lines.append((method, f"{row['size']:,}", *rates, NONE if new is None else f"{new:,}"))
     name = language_of(language).name
     return Table(
-        f"{MODEL_NAMES.get(model, model)} pruned, {name} and English",
+        f"{model_name(model)} pruned, {name} and English",
         ("method", "removed", name, "English", "newly unreachable"),
         lines,
         "Bytes per token on FLORES, and the change. Newly unreachable: kept tokens that merges made before and do not "
@@ -130,7 +129,7 @@ def _by_language(rows: Rows, size: int) -> Table:
                 changes = [percent(row[n] / base[n] - 1, signed=True) for n in ("target", "english")]
             cells.append(f"{' / '.join(changes)}; {row['newly_unreachable']:,}" if row else NONE)
         if any(cell != NONE for cell in cells):
-            lines.append((language_of(language).name, MODEL_NAMES.get(model, model), *cells))
+            lines.append((language_of(language).name, model_name(model), *cells))
     return Table(
         f"Every language, {size:,} tokens removed",
         ("language", "tokenizer", *(f"`{method}`" for method in METHODS[:5])),
@@ -147,7 +146,7 @@ def _by_counting(rows: Rows, size: int) -> Table:
         if base and all(found):
             changes = [change for row in found for change in (row["seen"], base["target"] / row["target"] - 1)]
             cells = [percent(change, 3, signed=True) for change in changes]
-            lines.append((language_of(language).name, MODEL_NAMES.get(model, model), *cells))
+            lines.append((language_of(language).name, model_name(model), *cells))
     heads = ("by merges: seen", "by merges: FLORES", "default: seen", "default: FLORES")
     return Table(
         f"Counting tokens by merges, {size:,} tokens removed with `leaf-frequency`",
@@ -161,18 +160,16 @@ def _by_counting(rows: Rows, size: int) -> Table:
 def panels(rows: Rows) -> list[Panel]:
     """Bytes per token of both languages, and unreachable tokens, by number of removed tokens."""
     model = distinct(rows, "model")[0]
-    languages = distinct(rows, "language")
-    first = "et" if "et" in languages else languages[0]
+    first = shown_language(rows)
     mine = [row for row in select(rows, model=model, language=first) if row.get("counting") != "by merges"]
     labels = {"target": language_of(first).name, "english": "English", "newly_unreachable": "Newly unreachable tokens"}
     found = []
     for column, label in labels.items():
-        series = []
-        for method in METHODS[:5]:
-            chosen = [row for row in mine if row["method"] in (method, "base") and row.get(column) is not None]
-            series.append(Series(method, [row["size"] for row in chosen], [row[column] for row in chosen]))
+        known = [row for row in mine if row.get(column) is not None]
+        chosen = {method: [row for row in known if row["method"] in (method, "base")] for method in METHODS[:5]}
+        series = [line(method, part, "size", column) for method, part in chosen.items()]
         unit = "tokens" if column == "newly_unreachable" else "bytes per token, FLORES"
-        found.append(Panel(f"{label}, {MODEL_NAMES.get(model, model)}", "removed tokens", unit, series))
+        found.append(Panel(f"{label}, {model_name(model)}", "removed tokens", unit, series))
     return found
 
 
@@ -238,10 +235,6 @@ EXPERIMENT = Experiment(
         "ids. The paper gives its figures for pruning alone only as plots. `unreachable` removes the tokens that "
         "nothing produces, and no others."
     ),
-    measure=lambda setup, cell: [*measure(setup, cell)],
-    tables=tables,
-    panels=panels,
-    claims=claims,
     languages=("et", "de", "fi", "ru", "ar", "ja", "zh", "hi"),
     sizes=SIZES,
 )

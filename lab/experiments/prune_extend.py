@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 import tokengraft as tg
 from lab.experiments import paper
-from lab.experiments.experiment import MODEL_NAMES, Cell, Claim, Experiment, Row, Rows, Setup
+from lab.experiments.experiment import Cell, Claim, Experiment, Row, Rows, Setup, model_name
 from lab.experiments.intervals import extremes, gain_columns, gains_of
 from lab.experiments.languages import ENGLISH, language_of
 from lab.experiments.learn import Fresh, bytes_per_token, tokens_by_line, train_fresh
@@ -88,7 +88,7 @@ def _table(rows: Rows, method: str, column: str, language: str, model: str) -> T
         lines.append((f"{size:,}", *cells))
     what = "unreachable tokens" if column == "unreachable" else f"bytes per token of {language_of(language).name}"
     heads = ("N", *(f"`{prune}`" for prune in paper.PRUNE_METHODS))
-    return Table(f"{MODEL_NAMES.get(model, model)}, {method} extension: {what}", heads, lines)
+    return Table(f"{model_name(model)}, {method} extension: {what}", heads, lines)
 
 
 def _figure(method: str, column: str, language: str, model: str, size: int, prune: str) -> str | None:
@@ -160,9 +160,5 @@ EXPERIMENT = Experiment(
         "language alone. Tokens are counted as by the paper's toolkit: by merges, but for `frequency` as the tokenizer "
         "encodes. In brackets the paper's figures. Sizes that the text is too small for have a dash."
     ),
-    measure=lambda setup, cell: [*measure(setup, cell)],
-    tables=tables,
-    panels=panels,
-    claims=claims,
     sizes=paper.SWAP_SIZES,
 )

@@ -1,5 +1,6 @@
 """All experiments by name. A module is imported when its experiment is used: some need torch."""
 
+from dataclasses import replace
 from importlib import import_module
 
 import tokengraft as tg
@@ -21,12 +22,14 @@ MODULES = {
     "continued-pretraining": "lab.experiments.continued_pretraining",
     "initialisers": "lab.experiments.initialisers",
 }
-"""Each module has its `Experiment` as ``EXPERIMENT``."""
+"""Each module has its `Experiment` as ``EXPERIMENT``, and the functions that measure and show."""
 
 
 def experiment_of(name: str) -> Experiment:
     """An experiment by its name."""
     if name not in MODULES:
         raise tg.TokengraftError(f"there is no experiment {name!r}", hint=f"take one of {', '.join(MODULES)}")
-    experiment: Experiment = import_module(MODULES[name]).EXPERIMENT
-    return experiment
+    module = import_module(MODULES[name])
+    experiment: Experiment = module.EXPERIMENT
+    found = {part: getattr(module, part) for part in ("measure", "tables", "panels", "claims") if hasattr(module, part)}
+    return replace(experiment, **found)

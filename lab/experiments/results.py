@@ -6,11 +6,11 @@ import os
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import tokengraft as tg
+from lab.benchmarks.machine import version_of
 from lab.experiments.experiment import Cell, Experiment, Row, Rows
 from lab.experiments.plots import to_svg
 from lab.experiments.tables import Table, from_csv, to_csv
@@ -92,7 +92,7 @@ def page(experiment: Experiment, rows: Rows) -> str:
 
 def run_record(experiment: Experiment, command: str, data: Mapping[str, Any], options: Mapping[str, Any]) -> dict:
     """What was run: the command without paths of the machine, options, versions and hashes."""
-    packages = {name: _version(name) for name in (*RECORDED, *experiment.needs)}
+    packages = {name: version_of(name) for name in (*RECORDED, *experiment.needs)}
     return {
         "experiment": experiment.name,
         "command": command,
@@ -100,13 +100,6 @@ def run_record(experiment: Experiment, command: str, data: Mapping[str, Any], op
         "versions": {"python": platform.python_version(), "tokengraft": tg.__version__, **packages},
         "data": data,
     }
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 def _write(path: Path, data: bytes) -> None:

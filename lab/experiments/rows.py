@@ -10,14 +10,11 @@ from typing import Any
 import numpy as np
 
 import tokengraft as tg
-from lab.experiments.similar import similar_tokens
 
 MIN_TYPICAL = 32
 """A script with fewer kept tokens than this has no typical length of its own."""
 STEEPNESS = 2.0
 """The weight of a piece is e^2 times that of its neighbour, for `weighted`."""
-Corpus = Callable[[], tg.PretokenCounts]
-"""Reads the counts, if they are needed."""
 NewTokens = TableInfo = Any
 """What a function gets: `docs/initialisers.md` says what they have."""
 Rows = np.ndarray
@@ -25,16 +22,14 @@ Initialiser = Callable[[NewTokens, TableInfo], Rows]
 
 
 class Change:
-    """The change of a vocabulary, and the counts of the text that it was made for."""
+    """The change of a vocabulary."""
 
-    def __init__(self, old: tg.Tokenizer, new: tg.Tokenizer, counts: Corpus) -> None:
-        self.old, self.new, self.counts = old, new, counts
+    def __init__(self, old: tg.Tokenizer, new: tg.Tokenizer) -> None:
+        self.old, self.new = old, new
 
     def init(self, name: str) -> str | Initialiser:
         """What `init=` takes for an initialiser: a name of the package, or a function."""
-        if name in ("fvt-script-norm", "context"):
-            return partial({"fvt-script-norm": fvt_script_norm, "context": context}[name], self)
-        return SIMPLE.get(name, name)
+        return partial(fvt_script_norm, self) if name == "fvt-script-norm" else SIMPLE.get(name, name)
 
     @cached_property
     def old_scripts(self) -> list[str | None]:
@@ -46,19 +41,10 @@ class Change:
         """The same for the new tokenizer."""
         return scripts(self.new)
 
-    @cached_property
-    def similar(self) -> dict[int, int]:
-        """By new id: the old id of the kept token that occurs beside the most similar tokens, if there is one."""
-        sources = tg.plan(self.old, self.new).sources
-        kept = {i: source for i, source in enumerate(sources) if isinstance(source, int) and self.old_scripts[source]}
-        new_ids = [i for i, source in enumerate(sources) if isinstance(source, tuple)]
-        return similar_tokens(self.new, new_ids, kept, self.counts())
-
 
 def init_for(model: Path, arm: Path, name: str) -> str | Initialiser:
-    """What `init=` takes for an initialiser of an arm, whose counts are beside its folder."""
-    change = Change(tg.load(model), tg.load(arm), lambda: tg.PretokenCounts.load(arm.parent / "counts.parquet"))
-    return change.init(name)
+    """What `init=` takes for an initialiser of an arm."""
+    return Change(tg.load(model), tg.load(arm)).init(name)
 
 
 def scripts(tokenizer: tg.Tokenizer) -> list[str | None]:
@@ -120,15 +106,6 @@ def typical_norms(change: Change, info: TableInfo) -> dict[str | None, float]:
     groups = {name: lengths[names == name] for name in {*names} if name}
     typical = {name: np.median(group) for name, group in groups.items() if len(group) >= MIN_TYPICAL}
     return {None: np.median(lengths[names != ""])} | typical
-
-
-def context(change: Change, tokens: NewTokens, info: TableInfo) -> Rows:
-    """The row of each token's similar token; for tokens without one, the mean of the pieces."""
-    rows = fvt(tokens, info)
-    old = np.array([change.similar.get(i, -1) for i in tokens.ids], np.int64)
-    copied = np.isin(old, info.kept)
-    rows[copied] = info.read(old[copied])
-    return rows
 
 
 def weighted(tokens: NewTokens, info: TableInfo) -> Rows:

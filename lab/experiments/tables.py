@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
+from lab.page_parts import markdown
+
 NOTHING = "–"
 
 
@@ -23,12 +25,8 @@ class Table:
     def markdown(self) -> str:
         """The title in bold, the note, and the table."""
         lines = [f"**{self.title}**", "", *([self.note, ""] if self.note else [])]
-        lines += [_line(self.heads), "|" + "---|" * len(self.heads), *map(_line, self.rows)]
-        return "\n".join(lines) + "\n"
-
-
-def _line(cells: Iterable[object]) -> str:
-    return "| " + " | ".join(NOTHING if cell is None else str(cell) for cell in cells) + " |"
+        rows = ([NOTHING if cell is None else cell for cell in row] for row in self.rows)
+        return "\n".join([*lines, markdown(self.heads, rows)]) + "\n"
 
 
 def number(value: float | None, digits: int = 3) -> str:
@@ -75,6 +73,12 @@ def only(rows: Iterable[Mapping[str, Any]], **values: object) -> Mapping[str, An
 def distinct(rows: Iterable[Mapping[str, Any]], name: str) -> list[Any]:
     """The values of a column, each once, in the order of the rows."""
     return list(dict.fromkeys(row[name] for row in rows if row.get(name) is not None))
+
+
+def shown_language(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Estonian, or the first language of the rows."""
+    languages = distinct(rows, "language")
+    return "et" if "et" in languages else languages[0]
 
 
 def groups(rows: Iterable[Mapping[str, Any]], *names: str) -> Iterator[tuple[tuple[Any, ...], list[Mapping[str, Any]]]]:

@@ -13,8 +13,6 @@ from lab.experiments.tables import NOTHING, Table, distinct, number, percent, se
 
 LABELS = {"base": "unchanged", "swap": "adapted", "naive": "naive"}
 PAPER = "paper"
-USUAL_STEP = 89
-"""Of the earlier runs, in kB."""
 
 
 def tables(rows: Rows) -> list[Table]:
@@ -22,8 +20,7 @@ def tables(rows: Rows) -> list[Table]:
     named = [name for name in distinct(rows, "language") if _chosen(rows, name, "base")]
     found = [make(rows, name) for make in (_bits_table, _tasks_table) for name in named]
     found += [_tokenizer_table(rows), _moved_table(rows)]
-    found += [_recipes_table(rows, name) for name in named]
-    return found + [table for name in distinct(rows, "language") if (table := _study_table(rows, name)).rows]
+    return found + [_recipes_table(rows, name) for name in named]
 
 
 def _tuned(rows: Rows, language: str) -> list[Row]:
@@ -205,47 +202,6 @@ def _recipes_table(rows: Rows, language: str) -> Table:
         f"{language_of(language).name}: every run",
         (*heads, "continuation", "from English", "to English", "continuation, English"),
         lines,
-    )
-
-
-def _study_table(rows: Rows, language: str) -> Table:
-    """Every run beside the unchanged model with the same text, rate and seed."""
-    mine = [row for row in select(rows, kind="end", language=language) if row.get("target_mb")]
-    same = ("target_mb", "kept_share", "rate", "step_kb", "seed")
-    bases = {tuple(row[name] for name in (*same, "passes")): row for row in mine if row["arm"] == "base"}
-    scores = ("held_out", "flores", "kept_held_out", "kept_flores")
-    lines = []
-    for row in sorted(mine, key=lambda row: (*(row[name] for name in same[:4]), row["arm"] != "base", row["size"])):
-        key = tuple(row[name] for name in same)
-        base = bases.get((*key, row["passes"])) or bases.get((*key, 1))
-        besides = [f"{row['passes']:g} passes"] if row["passes"] > 1 else []
-        besides += [f"steps of {row['step_kb']:g} kB"] if row["step_kb"] != USUAL_STEP else []
-        besides += [row["recipe"]] if row["recipe"] else []
-        besides += [row["init"]] if row["arm"] != "base" else []
-        lines.append(
-            (
-                f"{row['target_mb']:g}",
-                percent(row["kept_share"], 0),
-                f"{row['rate']:g}",
-                f"{row['arm']} {row['size']:,}" if row["size"] else "unchanged",
-                ", ".join(besides),
-                row["seed"],
-                number(base and base["tokens"] / row["tokens"], 2),
-                *(
-                    f"{number(row[name])} ({percent(row[name] / base[name] - 1, signed=True)})"
-                    if base and base is not row
-                    else number(row[name])
-                    for name in scores
-                ),
-            )
-        )
-    heads = ("MB", "English", "rate", "tokenizer", "besides", "seed", "times fewer tokens", "held out", "FLORES")
-    return Table(
-        f"{language_of(language).name}: number of tokens, share of English and learning rate",
-        (*heads, "English held out", "English FLORES"),
-        lines,
-        "MB of the target, beside which English is read. In brackets: against the unchanged model with the same text, "
-        "rate and seed. `add`: `--add N --preserve-keep`; `free`: `--add N`; `swap`: `--swap N`.",
     )
 
 

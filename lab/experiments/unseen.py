@@ -7,13 +7,13 @@ all text, then with the text of other languages, then with all languages of FLOR
 encodes, as in the paper's toolkit. Writes `prune-extend/unseen.csv`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import tokengraft as tg
 from lab.experiments import cli
 from lab.experiments.data import Data, up_to
+from lab.experiments.experiment import Row, Setup
 from lab.experiments.prune import equal_parts
-from lab.experiments.tables import to_csv
 
 LANGUAGES = ("et", "en")
 OTHERS = ("de", "fi", "ru", "ar", "ja", "zh", "hi")
@@ -43,14 +43,12 @@ def row(name: str, base: tg.Tokenizer, counts: tg.PretokenCounts) -> dict[str, o
     return {"text": name, "unseen": unseen, **found}
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Writes the table."""
-    request = cli.request(cli.parser().parse_args(arguments))
-    data, out = request.setup.data, request.out / "prune-extend" / "unseen.csv"
-    base = data.tokenizer("llama3")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(to_csv([row(name, base, counts) for name, counts in texts(data, base)]), encoding="utf-8")
+def rows(setup: Setup) -> Iterator[Row]:
+    """A row for each text."""
+    base = setup.tokenizer("llama3")
+    for name, counts in texts(setup.data, base):
+        yield row(name, base, counts)
 
 
 if __name__ == "__main__":
-    main()
+    cli.write_rows({"prune-extend/unseen.csv": rows})

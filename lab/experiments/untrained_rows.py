@@ -37,7 +37,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", help="a model folder")
     parser.add_argument("adapted", nargs="+", type=Path, help="folders with new tokenizers")
-    parser.add_argument("--learn", nargs="+", default=(), help="the text it was learned from, for `context`")
     parser.add_argument("--text", nargs="+", required=True, metavar="NAME=FILE", help="text to score")
     parser.add_argument("--kb", type=float, default=100, help="kilobytes of each text")
     parser.add_argument("--init", nargs="+", default=("fvt", "fvt-rare"))
@@ -53,7 +52,7 @@ def main() -> None:
     for folder, init, output_init in product(options.adapted, options.init, options.output_init):
         run = {"adapted": folder.name, "init": init, "output": output_init or "as init", "untied": options.untie}
         new = tg.load(folder)
-        plan, by_name = tg.plan(base, new), Change(base, new, lambda: tg.count(base, [*options.learn]))
+        plan, by_name = tg.plan(base, new), Change(base, new)
         changed = copy.deepcopy(model)
         tg.transplant_model(
             changed,

@@ -86,6 +86,7 @@ def content(path):
     return json.loads(text, object_hook=Row)
 
 
+@cache
 def values(path, expression):
     data = content(path)
 

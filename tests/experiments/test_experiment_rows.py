@@ -1,17 +1,11 @@
 """Initialisers that only the experiments have."""
 
-import random
-from collections import Counter
-from itertools import pairwise
-from types import MappingProxyType
-
-import builders
 import numpy as np
 import pytest
-from checkpoints import ENGLISH, ESTONIAN, changed, checkpoint, tables
+from checkpoints import ENGLISH, ESTONIAN, changed, checkpoint
 
 import tokengraft as tg
-from lab.experiments import rows, similar
+from lab.experiments import rows
 from tokengraft.checkpoint.rows import NewTokens, TableInfo, fvt
 
 OLD, WIDTH = 50, 6
@@ -24,7 +18,6 @@ class FixedChange:
 
     old_scripts = (None, *["Latin"] * 40, *["Cyrillic"] * 3, *["Common"] * 5, None)
     new_scripts = ("Latin", "Cyrillic", None, "Latin")
-    similar = MappingProxyType({3: 7})
 
 
 @pytest.fixture(scope="module")
@@ -64,9 +57,6 @@ def test_rows_of_single_tokens_are_copies(table):
     mean = table.mean(0)
     assert np.allclose(made(table, rows.first_piece), [table[1], table[4], mean, table[40]])
     assert np.allclose(made(table, rows.last_piece), [table[3], table[4], mean, table[41]])
-    by_context = made(table, lambda *given: rows.context(FixedChange, *given))
-    assert np.allclose(by_context, [*made(table, fvt)[:3], table[7]])
-    assert np.array_equal(by_context[3], table[7])
 
 
 def test_weighted_looks_at_the_end_for_input_and_at_the_beginning_for_output(table):
@@ -81,87 +71,12 @@ def test_random_rows_have_the_mean_and_covariance_of_the_table(table):
     assert np.allclose(np.cov(many.T), np.cov(table.T), atol=1.0)
 
 
-@pytest.mark.parametrize("name", [*rows.SIMPLE, "fvt-script-norm", "context", "mean"])
+@pytest.mark.parametrize("name", [*rows.SIMPLE, "fvt-script-norm", "mean"])
 def test_every_name_is_an_initialiser_of_transplant(name, tmp_path):
     base = checkpoint(tmp_path / "model", dtype="F32")
     counts = tg.count(base, iter(ESTONIAN + ENGLISH))
     extended = tg.extend(base, counts, 40).apply(base)
-    change = rows.Change(base, extended, lambda: counts)
-    tg.transplant(tmp_path / "model", extended, tmp_path / "out", init=change.init(name))
-    if name == "context":
-        found = tables(tmp_path / "out")["model.embed_tokens.weight"]
-        assert change.similar
-        assert all(np.array_equal(found[new_id], found[old_id]) for new_id, old_id in change.similar.items())
-
-
-@pytest.fixture
-def base(tmp_path):
-    return tg.load(builders.write(tmp_path / "base", builders.byte_level()))
-
-
-@pytest.fixture
-def extended(base):
-    return changed(base, add=40)
-
-
-def similar_of(old, new, counts):
-    return rows.Change(old, new, lambda: counts).similar
-
-
-def obvious_neighbours(tokenizer, counts):
-    """The neighbours of every token, before and after it, with their numbers."""
-    beside = {}
-    for pretoken, count in counts.top(10**6):
-        ids = tokenizer.encode(pretoken.decode())
-        for left, right in pairwise(ids):
-            beside.setdefault(left, Counter())["after", right] += count
-            beside.setdefault(right, Counter())["before", left] += count
-    return beside
-
-
-def test_a_similar_token_has_the_same_neighbours(base):
-    """Two words that occur in the same compounds: the new one gets the row of the old one."""
-    ends = ["ide", "ade", "tus", "mine", "ja", "laste"]
-    old = tg.extend(base, tg.count(base, iter(["kass"] * 50)), 3).apply(base)
-    text = [f"{word}{end}" for word in ("kass", "koer") for end in ends] * 60
-    new = tg.extend(old, tg.count(old, iter(["koer"] * 50)), 3).apply(old)
-    counts = tg.count(old, iter(text))
-    assert "koer" in new.ids
-    assert "koer" not in old.ids
-    assert similar_of(old, new, counts)[new.ids["koer"]] == old.ids["kass"]
-
-
-def test_the_similar_token_has_the_largest_cosine_of_hashed_neighbours(base):
-    """An obvious version: vectors one by one, in whole numbers of Python."""
-    parts = [string for string in base.ids if string.isascii() and string.isalpha() and len(string) > 1]
-    generator = random.Random(5)
-    counts = tg.count(base, iter(["".join(generator.choices(parts, k=4)) for _ in range(3000)])).scale(20)
-    extended = tg.extend(base, counts, 30).apply(base)
-    plan, typical = tg.plan(base, extended), rows.scripts(base)
-    found = similar_of(base, extended, counts)
-    vectors = similar._vectors(similar._neighbours(extended, counts))
-    beside = obvious_neighbours(extended, counts)
-    kept = [
-        (new, old)
-        for new, old in enumerate(plan.sources)
-        if isinstance(old, int) and typical[old] and beside.get(new, Counter()).total() >= 100
-    ]
-    assert len(kept) > 5
-    assert len(found) > 5
-    for new_id, chosen in found.items():
-
-        def cosine(pair, own=vectors[new_id]):
-            other = vectors[pair[0]]
-            dot = sum(int(a) * int(b) for a, b in zip(own, other, strict=True))
-            return dot / sum(int(b) ** 2 for b in other) ** 0.5
-
-        best = max(kept, key=lambda pair: (cosine(pair), -pair[0]))
-        assert best[1] == chosen
-
-
-def test_counts_without_text_give_no_similar_token(base, extended):
-    counts = tg.count(base, iter(["a"]))
-    assert similar_of(base, extended, counts) == {}
+    tg.transplant(tmp_path / "model", extended, tmp_path / "out", init=rows.Change(base, extended).init(name))
 
 
 def test_bits_before_training_are_those_of_the_model_and_their_parts_add_up(tmp_path):

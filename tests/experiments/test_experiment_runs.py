@@ -29,7 +29,7 @@ RUNS = {
     "histogram": ["--models", "tiny", "--sizes", "16"],
     "domain": ["--models", "tiny", "--languages", "et", "--sizes", "4", "16"],
     "pieces": ["--models", "pieces", "--languages", "et", "hi", "--sizes", "8"],
-    "guarantees": ["--models", "tiny", "--sizes", "16"],
+    "guarantees": ["--models", "tiny", "--languages", "et", "--sizes", "16"],  # each language starts a process
 }
 """Small options for each experiment that needs neither a model nor a hub."""
 

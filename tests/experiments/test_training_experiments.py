@@ -18,8 +18,9 @@ def run(data_folder, tmp_path, monkeypatch):
     from tiny_models import tiny_llama
 
     tiny_llama(tmp_path / "model")
-    monkeypatch.setattr(continued_pretraining, "STEP_BYTES", 4e3)
-    monkeypatch.setattr(initialisers, "RECIPE", {"lr": 1e-3, "step_bytes": 4e3, "row_lr": 4})
+    monkeypatch.setattr(continued_pretraining, "STEP_BYTES", 2e3)
+    monkeypatch.setattr(continued_pretraining, "TARGET_BYTES", 9_000)
+    monkeypatch.setattr(initialisers, "RECIPE", {"lr": 1e-3, "step_bytes": 2e3, "row_lr": 4})
 
     def run(name, parts):
         module = {"continued-pretraining": continued_pretraining, "initialisers": initialisers}[name]

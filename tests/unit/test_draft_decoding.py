@@ -9,7 +9,7 @@ import tokengraft as tg
 
 WIDTH, ROUND = 32, 4
 """The width of the target, and how many tokens the draft proposes at a time."""
-PROMPTS, LENGTH = 8, 40
+PROMPTS, LENGTH = 6, 24
 
 
 class Eagle3(torch.nn.Module):
@@ -91,31 +91,40 @@ def trained(target, texts):
     return draft.eval().requires_grad_(False)
 
 
-@pytest.mark.parametrize("share", [1.0, 0.8])
-def test_a_draft_with_a_cut_head_gives_exactly_the_text_of_the_target(tmp_path, share):
-    """By cutting ids that the target writes, fewer proposals are accepted, and the text is the same."""
-    from safetensors.torch import load_file, save_file
+@pytest.fixture(scope="module")
+def speculating(tmp_path_factory):
+    """A folder with a target and its draft; both as modules; prompts, and what the target writes after them."""
+    from safetensors.torch import save_file
 
-    base = tiny_llama(tmp_path / "model", tied=False)
-    target, rows = model_in(tmp_path / "model").eval(), base.n_rows
+    folder = tmp_path_factory.mktemp("speculating")
+    rows = tiny_llama(folder / "model", tied=False).n_rows
+    target = model_in(folder / "model").eval()
     prompts = [[start, start + 1] for start in range(0, 10 * PROMPTS, 10)]
     texts = [alone(target, prompt) for prompt in prompts]
     full = trained(target, texts)
-    (tmp_path / "draft").mkdir()
-    save_file(full.state_dict(), tmp_path / "draft" / "model.safetensors", {"format": "pt"})
+    (folder / "draft").mkdir()
+    save_file(full.state_dict(), folder / "draft" / "model.safetensors", {"format": "pt"})
     config = {"architectures": ["LlamaForCausalLMEagle3"], "vocab_size": rows, "draft_vocab_size": rows}
-    (tmp_path / "draft" / "config.json").write_text(json.dumps(config))
+    (folder / "draft" / "config.json").write_text(json.dumps(config))
+    return folder, target, full, prompts, texts
+
+
+@pytest.mark.parametrize("share", [1.0, 0.8])
+def test_a_draft_with_a_cut_head_gives_exactly_the_text_of_the_target(tmp_path, speculating, share):
+    """By cutting ids that the target writes, fewer proposals are accepted, and the text is the same."""
+    from safetensors.torch import load_file
+
+    folder, target, full, prompts, texts = speculating
     written = sorted({i for text in texts for i in text})
     ids = written[: int(share * len(written))]
-    tg.draft(tmp_path / "model", None, tmp_path / "cut", ids=ids, cut=tmp_path / "draft")
-    cut = Eagle3(rows, len(ids))
+    tg.draft(folder / "model", None, tmp_path / "cut", ids=ids, cut=folder / "draft")
+    cut = Eagle3(target.config.vocab_size, len(ids))
     cut.load_state_dict(load_file(tmp_path / "cut" / "model.safetensors"))
     rates = []
     for draft in (full, cut.requires_grad_(False)):
         done = [generate(target, draft, prompt) for prompt in prompts]
         assert [ids for ids, *_ in done] == texts
         rates.append(sum(accepted for *_, accepted in done) / sum(proposed for _, proposed, _ in done))
-    print(f"{len(ids)} of {rows} ids: {rates[0]:.1%} of the proposals accepted before the cut, {rates[1]:.1%} after")
     assert rates[0] > 0.2
     assert rates[1] > 0.1
     assert rates[1] >= rates[0] if share == 1 else rates[1] < rates[0]

@@ -200,10 +200,11 @@ def _bare():
     return document | {"added_tokens": []}
 
 
-def test_the_result_is_independent_of_threads(folder, tmp_path):
+def test_the_result_is_independent_of_threads_and_of_the_order_of_sets(folder, tmp_path):
     (tmp_path / "c.txt").write_text("\n".join(TEXT) * 20)
     code = "import sys, tokengraft as tg; base, options = tg.load(sys.argv[1]), tg.CountOptions(int(sys.argv[3]))\n"
-    code += "extension = tg.extend(base, tg.count(base, sys.argv[2], count_options=options), 30)\n"
+    code += "counts, words = tg.count(base, sys.argv[2], count_options=options), ['ibuprofen', 'naproxen', 'the']\n"
+    code += "extension = tg.extend(base, counts, 60, include=words)\n"
     code += "tg.save(extension.apply(base), sys.argv[3], verify=False)"
     for threads in ("1", "4"):
         command = [sys.executable, "-c", code, str(folder), "c.txt", threads]

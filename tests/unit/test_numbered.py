@@ -1,8 +1,6 @@
 """Tokens whose ids programs compute with: no edit gives other tokens ids that are taken for theirs."""
 
 import json
-import subprocess
-import sys
 
 import builders
 import pytest
@@ -164,14 +162,15 @@ def test_adapt_refuses_before_text_is_read_and_swaps(tmp_path, family):
     assert done.tokenizer.n_rows == base.n_rows
 
 
-def test_a_warning_says_that_new_tokens_follow_the_sentinels_of_t5(tmp_path):
+def test_a_warning_says_that_new_tokens_follow_the_sentinels_of_t5(tmp_path, tokengraft):
     tokenizer(tmp_path, "t5")
     texts = write_texts(tmp_path)
     done = tg.adapt(tmp_path / "base", target=texts / "et.txt", add=6, out=tmp_path / "out")
     assert any("new tokens follow `<extra_id_0>`" in warning for warning in done.warnings)
-    words = ["extend", "base", "--corpus", "et.txt", "--add", "6", "--out", "extended"]
-    ran = subprocess.run([sys.executable, "-m", "tokengraft", *words], cwd=tmp_path, capture_output=True, text=True)
-    assert "new tokens follow `<extra_id_0>`" in ran.stderr
+    ran = tokengraft(
+        "extend", tmp_path / "base", "--corpus", texts / "et.txt", "--add", 6, "--out", tmp_path / "extended"
+    )
+    assert "new tokens follow `<extra_id_0>`" in ran.err
     swap = tg.adapt(tmp_path / "base", target=texts / "et.txt", keep=texts / "en.txt", swap=6, out=tmp_path / "swapped")
     assert not any("extra_id" in warning for warning in swap.warnings)
 

@@ -1,6 +1,7 @@
 """Laws of the project itself: layers, light imports, one version, errors that are tested."""
 
 import ast
+import functools
 import inspect
 import os
 import pickle
@@ -245,11 +246,12 @@ FLAGS_OF_RECORDS = {
 """Modules with warnings and commands that cards and records have. They name flags, whoever reads them."""
 
 
+@functools.cache
 def library_modules():
     """Every module that words errors for Python and for commands, parsed, with its path."""
-    for path in sorted(PACKAGE.rglob("*.py")):
-        if not (name := path.relative_to(PACKAGE).as_posix()).startswith(FLAGS_OF_COMMANDS):
-            yield name, ast.parse(path.read_text(encoding="utf-8"))
+    paths = {path.relative_to(PACKAGE).as_posix(): path for path in sorted(PACKAGE.rglob("*.py"))}
+    named = {name: path for name, path in paths.items() if not name.startswith(FLAGS_OF_COMMANDS)}
+    return [(name, ast.parse(path.read_text(encoding="utf-8"))) for name, path in named.items()]
 
 
 def is_error(node):
@@ -311,7 +313,8 @@ def test_a_flag_in_an_error_is_found(error):
 def test_every_option_that_an_error_names_is_an_argument_in_python():
     names = argument_names() | {option.name for option in TABLE}
     calls = [node for _, tree in library_modules() for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    named = {ast.literal_eval(call.args[0]) for call in calls if ast.unparse(call).startswith("option('")}
+    calls = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "option"]
+    named = {call.args[0].value for call in calls if isinstance(call.args[0], ast.Constant)}
     assert len(named) > 50
     arguments = {errors.option(name).strip("`").partition("=")[0].rpartition(".")[2] for name in named}
     assert arguments <= names
