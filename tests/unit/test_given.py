@@ -61,6 +61,20 @@ def test_every_loader_gives_special_tokens_one_id_and_other_text_is_split_as_bef
     assert tg.check(again, base=base).passed
 
 
+@pytest.mark.parametrize("shape", ["unigram", "word-piece"])
+def test_vocabularies_that_are_lists_get_special_tokens_after_the_text_was_learned(shape, tmp_path):
+    base, text = builders.write(tmp_path / "base", SHAPES[shape]()), tmp_path / "et.txt"
+    lines = (f"kassi kaas lugu õhtu kassike {n} aknal <tool>\n" for n in range(200))
+    text.write_text("".join(lines), encoding="utf-8")
+    special = tg.AdaptOptions(special=["<tool>"])
+    with pytest.raises(errors.OptionError, match="cannot get given added tokens and learn from text in one run"):
+        tg.adapt(base, target=text, add=5, out=tmp_path / "refused", options=special)
+    assert not (tmp_path / "refused").exists()
+    learned = tg.adapt(base, target=text, add=5, out=tmp_path / "learned").tokenizer
+    done = tg.adapt(tmp_path / "learned", out=tmp_path / "both", options=special)
+    assert done.tokenizer.ids.keys() == {*learned.ids, "<tool>"}
+
+
 @pytest.mark.parametrize("shape", [*RESERVED, "bert"])
 def test_reserved_tokens_are_renamed_in_all_files_and_no_row_is_new(shape, tmp_path):
     document = SHAPES[shape]()

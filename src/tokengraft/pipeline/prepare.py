@@ -21,7 +21,7 @@ from tokengraft.checkpoint.table import TransplantOptions, padded_rows
 from tokengraft.checkpoint.tensors import ITEM_BYTES
 from tokengraft.corpus.open import local_files
 from tokengraft.counts.count import require_engine
-from tokengraft.errors import CheckpointError, OutputError, option, require
+from tokengraft.errors import CheckpointError, OptionError, OutputError, option, require
 from tokengraft.formats.sources import load
 from tokengraft.learn.continued import require_extendable
 from tokengraft.learn.include import WordList
@@ -139,6 +139,12 @@ def prepare(job: Request) -> Prepared:
     if original.algorithm != "BPE":
         eos, pad = (text if text in original.ids else None for text in (options.eos, options.pad))
         base = add_special(original, (), eos=eos, pad=pad)
+        if adapts and job.corpora and not given.tokenizer.ids.keys() <= base.ids.keys():
+            # They would be added last, and the text was counted by a pipeline without them.
+            raise OptionError(
+                f"a {original.algorithm} tokenizer cannot get given added tokens and learn from text in one run",
+                hint=f"adapt it to the text first, then pass the result with {option('special')} and without text",
+            )
     weights = _weights(job, original, given.tokenizer) if weighted else None
     if adapts:  # not before: an option that is wrong is named before a file that is missing
         require_output(job, weighted=weighted)

@@ -18,6 +18,9 @@ from tokengraft.training.text import Ids, sample
 
 CURVE_SHARE, CURVE_BYTES = 0.006, 1000
 """Text that is scored at each point of the curves: ten points cost 2 % of the training."""
+CURVE_COST = 0.05
+"""The most that all points cost of the training, as long as there are two. A byte is scored in a third of the time that
+it is trained on."""
 _TIMES = ("runtime", "per_second", "total_flos")
 """Parts of the names of figures that differ from run to plan."""
 
@@ -69,7 +72,8 @@ def trained(plan: TrainingPlan, loaded: LoadedModel, args: Any, shown: Stages) -
 
     most = int(max(CURVE_BYTES, CURVE_SHARE * n_bytes / max(1, len(plan.scored))))
     texts = {name: sample(documents, most) for name, documents in plan.scored.items()}
-    points = 10 if n_bytes >= 1_000_000 else 5
+    scored = sum(len(text.encode()) for some in texts.values() for text in some)
+    points = max(1, min(10, int(3 * CURVE_COST * n_bytes / max(1, scored)) - 1))  # one more before the first step
 
     def warn(text: str) -> None:
         shown.note(f"warning: {text}")
