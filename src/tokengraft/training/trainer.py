@@ -1,5 +1,6 @@
 """`trained`: runs the Trainer with the pieces of the package, from its last saved step if there is one."""
 
+import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -101,10 +102,20 @@ def trained(plan: TrainingPlan, loaded: LoadedModel, args: Any, shown: Stages) -
 
 
 def last_checkpoint(work: Path) -> Path | None:
-    """The last checkpoint that is complete. Its state is written last; others are removed."""
+    """The last checkpoint that is complete; others are removed.
+
+    The state is written last, and not at once: a run that was killed then leaves a part of it.
+    """
     found = sorted(work.glob("checkpoint-*"), key=lambda path: int(path.name.rpartition("-")[2]))
-    complete = [path for path in found if (path / "trainer_state.json").is_file()]
+    complete = [path for path in found if _is_complete(path / "trainer_state.json")]
     for path in found:
         if path not in complete:
             shutil.rmtree(path, ignore_errors=True)
     return complete[-1] if complete else None
+
+
+def _is_complete(state: Path) -> bool:
+    try:
+        return bool(json.loads(state.read_bytes()))
+    except (OSError, ValueError):
+        return False
