@@ -36,7 +36,8 @@ def byte_level(tmp_path_factory):
 
 
 def job_of(tokenizer, read_options, hold_out=None, **count_options):
-    return CountJob.of(tokenizer, read_options, tg.CountOptions(workers=1, **count_options), hold_out)
+    job = CountJob.of(tokenizer, read_options, tg.CountOptions(workers=1, **count_options), hold_out)
+    return replace(job, tokenizer=tokenizer)  # for `local`
 
 
 def in_units(job, parts, buckets=3):
@@ -56,8 +57,7 @@ def in_units(job, parts, buckets=3):
         share = counter.hold_out_share()
         held_out = [tuple(text for text, *copies in share if any(copies)), sum(at_start for _, at_start, _ in share)]
         table = counter.finish().take(2**63 - 1, job.count_options.min_count)
-    contents = {token.id: token.content for token in job.tokenizer.added}
-    return table, total.totals, {contents[i]: n for i, n in total.added}, held_out, total.cut_off
+    return table, total.totals, {job.added[i]: n for i, n in total.added}, held_out, total.cut_off
 
 
 def local(job, corpus):
