@@ -5,6 +5,7 @@ import io
 import random
 from collections import Counter
 from fractions import Fraction
+from functools import partial
 from types import SimpleNamespace
 
 import builders
@@ -297,9 +298,9 @@ def test_the_command_says_that_a_text_file_is_one_document(tmp_path, capsys):
         assert line.split(maxsplit=1)[1] == said
 
 
-def t5_like():
-    """A Unigram tokenizer with the pipeline of T5: rules that SentencePiece compiles, then words with `▁`."""
-    model, document = io.BytesIO(), builders.unigram()
+def rules():
+    """The normalizer for the rules that SentencePiece compiles by default."""
+    model = io.BytesIO()
     SentencePieceTrainer.train(
         sentence_iterator=iter(["the cat sat on the mat"] * 9),
         model_writer=model,
@@ -307,15 +308,40 @@ def t5_like():
         hard_vocab_limit=False,
         minloglevel=2,
     )
-    rules = messages.ModelProto.FromString(model.getvalue()).normalizer_spec.precompiled_charsmap
-    document["normalizer"] = {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(rules).decode()}
+    compiled = messages.ModelProto.FromString(model.getvalue()).normalizer_spec.precompiled_charsmap
+    return {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(compiled).decode()}
+
+
+def t5_like():
+    """A Unigram tokenizer with the pipeline of T5: compiled rules, then words with `▁`."""
+    document = builders.unigram() | {"normalizer": rules()}
     words = [{"type": "WhitespaceSplit"}, document["pre_tokenizer"]]
-    document["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": words}
+    return document | {"pre_tokenizer": {"type": "Sequence", "pretokenizers": words}}
+
+
+def converted(*, scheme="always", spaces="▁", words=False):
+    """The same as `transformers` converts a SentencePiece model. `spaces`: what several spaces become."""
+    document = t5_like()
+    strip = {"type": "Strip", "strip_left": False, "strip_right": True}
+    replace = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": spaces}
+    document["normalizer"] = {"type": "Sequence", "normalizers": [document["normalizer"], strip, replace]}
+    metaspace = builders.unigram()["pre_tokenizer"] | {"prepend_scheme": scheme}
+    document["pre_tokenizer"] = document["pre_tokenizer"] if words else metaspace
     return document
 
 
-def test_every_character_is_counted_as_by_the_library_with_compiled_rules(tmp_path):
-    tokenizer = tg.load(builders.write(tmp_path / "model", t5_like()))
+CONVERTED = [
+    pytest.param(partial(converted, scheme=scheme, spaces=spaces, words=words), id=f"{scheme}{spaces}{words}")
+    for scheme, spaces, words in [
+        *(("always", "▁", False), ("always", " ", False), ("always", "▁", True), ("always", " ", True)),
+        *(("first", "▁", False), ("first", " ", False)),
+    ]
+]
+
+
+@pytest.mark.parametrize("document", [t5_like, *CONVERTED])
+def test_every_character_is_counted_as_by_the_library_with_compiled_rules(document, tmp_path):
+    tokenizer = tg.load(builders.write(tmp_path / "model", document()))
     assert tg.inspect(tokenizer).engine == "automata"
     characters = [chr(code) for code in range(0x30000) if not 0xD800 <= code < 0xE000]
     texts = ["".join(f"x{c} e{c}\u0301{c}" for c in characters[at : at + 64]) for at in range(0, len(characters), 64)]
@@ -323,12 +349,42 @@ def test_every_character_is_counted_as_by_the_library_with_compiled_rules(tmp_pa
     joining = "aé가ﬁﾊ \r\n\0\u0301\u0323\u1100\u1161\u11a8\u200d\U0001f600\U0001f1e6\u0915\u094d\u0600"
     numbers = random.Random(7)
     texts += ["".join(numbers.choices(joining, k=12)) for _ in range(20_000)]
+    # At both ends of a document: what is removed, becomes a space, or becomes a space and more.
+    ends = ["", " ", "  ", "\t", "\n", "\0", "\u00a0", "\u200b", "\u3000", "▁", "¨", "\ufdfa", "a", "<unk>", "</s>"]
+    texts += ["".join(numbers.choices(ends, k=numbers.randrange(7))) for _ in range(20_000)]
     pretokens = Counter(piece for text in texts for piece in tokenizer.pretokenize(text) if isinstance(piece, str))
     counted = tg.count(tokenizer, texts).top(10**9)
     assert {pretoken.decode(): n for pretoken, n in counted} == {piece: n for piece, n in pretokens.items() if piece}
 
 
-@pytest.mark.parametrize("document", [t5_like, builders.word_piece])
+@pytest.mark.parametrize("document", [t5_like, *CONVERTED])
+def test_a_document_that_is_read_in_parts_counts_as_a_whole_with_compiled_rules(document, tmp_path):
+    tokenizer = tg.load(builders.write(tmp_path / "model", document()))
+    words = [
+        "the",
+        " cat",
+        "  kass",
+        " ",
+        "\n",
+        "\t",
+        "\u00a0",
+        "\u3000",
+        "▁",
+        "¨",
+        "ﬁ",
+        "é",
+        "</s>",
+        "<unk> ",
+        " <pad>",
+    ]
+    text = "".join(random.Random(8).choices(words, k=200_000))
+    path = tmp_path / "t.txt"
+    path.write_text(text, encoding="utf-8")
+    parts = tg.count(tokenizer, path, count_options=tg.CountOptions(memory=25_000_000))
+    assert parts == builders.count_through_upstream(tokenizer, path)
+
+
+@pytest.mark.parametrize("document", [t5_like, converted, builders.word_piece])
 def test_a_line_of_any_length_is_cut_at_white_space_for_encoders(document, tmp_path):
     tokenizer = tg.load(builders.write(tmp_path / "model", document()))
     part, times = "Tere õhtust, KASS!  the cat, é ", 1_000_000

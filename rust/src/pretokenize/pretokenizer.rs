@@ -208,7 +208,7 @@ impl Pretokenizer {
                     Spelling::Text(Some(cutter)) => cutter.cuts(left, right),
                     _ => false,
                 };
-                let may_end = |left: char| !(left.is_whitespace() || automata.has_prefix() && added.ends_with(left));
+                let may_end = |left: char| !(left.is_whitespace() || automata.changes_start() && added.ends_with(left));
                 let spaces = text.bytes().enumerate().rev().filter(|(_, byte)| matches!(byte, b' ' | b'\n'));
                 spaces.map(|(at, byte)| (at, char::from(byte))).find_map(|(at, right)| {
                     let left = text[..at].chars().next_back().filter(|&left| may_end(left))?;
@@ -346,7 +346,8 @@ pub(super) mod tests {
 
     #[test]
     fn automata_find_added_tokens_and_cut_between_them_as_the_library() {
-        for normalizer in ["null", r#"{"type": "NFC"}"#, r#"{"type": "Prepend", "prepend": " x"}"#] {
+        let strip = r#"{"type": "Strip", "strip_left": true, "strip_right": true}"#;
+        for normalizer in ["null", r#"{"type": "NFC"}"#, r#"{"type": "Prepend", "prepend": " x"}"#, strip] {
             let json = with_added_tokens(normalizer);
             let fast = Pretokenizer::new(&json, Spelling::ByteLevel).unwrap();
             let slow = Pretokenizer::through_upstream(&json, Spelling::ByteLevel).unwrap();

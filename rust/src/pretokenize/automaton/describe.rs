@@ -52,7 +52,7 @@ impl Automata {
 
 fn step(step: &Step) -> Option<Value> {
     Some(match step {
-        Step::Map(_) => return None,
+        Step::Map(_) | Step::Strip { .. } => return None,
         Step::Normalize(Form::Nfc) => json!({"type": "normalize", "form": "nfc"}),
         Step::Normalize(Form::Nfkc) => json!({"type": "normalize", "form": "nfkc"}),
         Step::Prefix { prefix, rule } => json!({"type": "prefix", "prefix": prefix, "rule": match rule {

@@ -21,6 +21,10 @@ const MOST_STEPS: usize = 64;
 enum Draft {
     Map(CharacterMap),
     Normalize(Form),
+    Strip {
+        left: bool,
+        right: bool,
+    },
     Replace {
         pattern: Node,
         content: String,
@@ -53,9 +57,11 @@ pub(super) fn recognize(normalizer: &Value, pre_tokenizer: &Value, byte_level: b
         if !(drops_spaces && is_idle(place)) {
             drafts.normalizer(step)?;
         }
+        drafts.moves_start |= !(keeps_start(step) || place == 0 && step["type"] == "Precompiled");
     }
     for step in pre_tokenizers {
         drafts.pre_tokenizer(step)?;
+        drafts.moves_start = true;
     }
     let bytes = drafts.steps.iter().filter(|step| matches!(step, Draft::Bytes)).count();
     if bytes != usize::from(byte_level) || drafts.steps.len() > MOST_STEPS {
@@ -73,6 +79,7 @@ pub(super) fn recognize(normalizer: &Value, pre_tokenizer: &Value, byte_level: b
             _ if unit == Unit::Byte => return None,
             Draft::Map(map) => steps.push(Step::Map(map)),
             Draft::Normalize(form) => steps.push(Step::Normalize(form)),
+            Draft::Strip { left, right } => steps.push(Step::Strip { left, right }),
             Draft::Prefix { prefix, rule } => steps.push(Step::Prefix { prefix, rule }),
             Draft::Replace { pattern, content } => {
                 steps.push(Step::Replace { matcher: matcher(pattern)?, content });
@@ -84,7 +91,20 @@ pub(super) fn recognize(normalizer: &Value, pre_tokenizer: &Value, byte_level: b
 
 /// Whether a normalizer makes one space of several.
 fn joins_spaces(step: &Value) -> bool {
-    step["type"] == "Replace" && step["pattern"]["Regex"] == " {2,}" && step["content"] == " "
+    joined_spaces(step) == Some(" ")
+}
+
+/// What several spaces become in a normalizer that does nothing else.
+fn joined_spaces(step: &Value) -> Option<&str> {
+    let is = step["type"] == "Replace" && step["pattern"]["Regex"] == " {2,}";
+    step["content"].as_str().filter(|_| is)
+}
+
+/// Whether the first character after a normalizer still is at the beginning of the document for the crate, or is a
+/// space or `▁`, before which no `▁` is put. Compiled rules keep it too, but may make something else of such a space.
+fn keeps_start(step: &Value) -> bool {
+    let joins = joined_spaces(step).is_some_and(|content| matches!(content, " " | "▁"));
+    joins || step["type"] == "Strip" && step["strip_left"] == false
 }
 
 /// The steps of a normalizer or pre-tokenizer; sequences, nested ones too, by their steps.
@@ -105,6 +125,8 @@ struct Drafts {
     sets: Sets,
     /// Whether white space was removed.
     has_no_spaces: bool,
+    /// Whether the crate may have lost the beginning of the document in some step: see [`keeps_start`].
+    moves_start: bool,
 }
 
 impl Drafts {
@@ -113,6 +135,7 @@ impl Drafts {
             return self.map(step);
         }
         let draft = match step["type"].as_str()? {
+            "Strip" => Draft::Strip { left: step["strip_left"].as_bool()?, right: step["strip_right"].as_bool()? },
             "NFC" => Draft::Normalize(Form::Nfc),
             "NFKC" => Draft::Normalize(Form::Nfkc),
             "Prepend" => {
@@ -220,7 +243,9 @@ impl Drafts {
         let replacement = step["replacement"].as_str()?.to_string();
         let rule = match step.get("prepend_scheme").map_or(Some("always"), Value::as_str)? {
             "always" => Some(PrefixRule::Missing),
-            "first" if self.steps.is_empty() => Some(PrefixRule::MissingAtStart),
+            "first" if !self.moves_start && (self.steps.is_empty() || replacement == "▁") => {
+                Some(PrefixRule::MissingAtStart)
+            }
             "never" => None,
             _ => return None,
         };

@@ -37,6 +37,7 @@ const MAP_GROWTH: usize = 3;
 pub(super) enum Step {
     Map(CharacterMap),
     Normalize(Form),
+    Strip { left: bool, right: bool },
     Replace { matcher: Matcher, content: String },
     Prefix { prefix: String, rule: PrefixRule },
     Split { matcher: Matcher, rule: Rule },
@@ -95,6 +96,11 @@ impl Automata {
             }
             Some(Step::Map(map)) => map.normalized(&text[at]),
             Some(Step::Normalize(form)) => normalized(&text[at], *form),
+            Some(Step::Strip { left, right }) => {
+                // What follows a cut is inside the text: a cut is after a character that is no white space here.
+                let text = if *left && start != Start::Cut { text[at].trim_start() } else { &text[at] };
+                Cow::Borrowed(if *right { text.trim_end() } else { text })
+            }
             Some(Step::Prefix { prefix, rule }) => {
                 let text = &text[at];
                 if !is_wanted(text, prefix, *rule, start) {
@@ -130,15 +136,22 @@ impl Automata {
 
     /// Whether text may be cut between two characters, so that the pretokens of the two parts are those of the whole.
     /// `cuts` decides it inside a pretoken, by the characters that normalization makes of the two.
-    pub(crate) fn may_cut(&self, mut left: char, mut right: char, cuts: impl Fn(char, char) -> bool) -> bool {
+    pub(crate) fn may_cut(&self, left: char, right: char, cuts: impl Fn(char, char) -> bool) -> bool {
+        let mut pairs = vec![(left, right)];
         for step in &self.steps {
-            match self.across(step, left, right) {
-                Across::Separate => return true,
-                Across::Together(new_left, new_right) => (left, right) = (new_left, new_right),
-                Across::Unknown => return false,
+            let mut after = Vec::new();
+            for (left, right) in pairs {
+                match self.across(step, left, right) {
+                    Across::Separate => {}
+                    Across::Together(new) => after.extend(new),
+                    Across::Unknown => return false,
+                }
             }
+            after.sort_unstable();
+            after.dedup();
+            pairs = after;
         }
-        cuts(left, right)
+        pairs.into_iter().all(|(left, right)| cuts(left, right))
     }
 
     /// How many times as long as a text its normalized form may be, at most.
@@ -156,19 +169,18 @@ impl Automata {
         self.steps.iter().any(|step| matches!(step, Step::Map(_)))
     }
 
-    /// Whether some step puts text before others.
-    pub(crate) fn has_prefix(&self) -> bool {
-        self.steps.iter().any(|step| matches!(step, Step::Prefix { .. }))
+    /// Whether some step changes the beginning of a text, but not that of the rest of one that was cut.
+    pub(crate) fn changes_start(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step, Step::Prefix { .. } | Step::Strip { left: true, .. }))
     }
 
     fn across(&self, step: &Step, left: char, right: char) -> Across {
-        let together = |is_known: bool| if is_known { Across::Together(left, right) } else { Across::Unknown };
+        let together = |is_known: bool| if is_known { Across::Together(vec![(left, right)]) } else { Across::Unknown };
         match step {
-            Step::Map(map) => {
-                map.across(left, right).map_or(Across::Unknown, |(left, right)| Across::Together(left, right))
-            }
+            Step::Map(map) => map.across(left, right).map_or(Across::Unknown, |pair| Across::Together(vec![pair])),
             Step::Normalize(Form::Nfc) => together(is_stable(left, Form::Nfc) && matches!(right, ' ' | '\n' | SPACE)),
             Step::Normalize(Form::Nfkc) => together(left.is_ascii() && matches!(right, ' ' | '\n' | SPACE)),
+            Step::Strip { .. } => together(!left.is_whitespace()),
             // The part after the cut must not get a prefix of its own.
             Step::Prefix { prefix, rule: PrefixRule::Missing } => {
                 together(right.encode_utf8(&mut [0; 4]) == prefix.as_str())
@@ -176,19 +188,22 @@ impl Automata {
             Step::Prefix { .. } => together(true),
             Step::Replace { matcher, content } => {
                 let Some(boundary) = matcher.boundary(left, right, &self.classes) else { return Across::Unknown };
+                // The characters that may be there after the step.
                 let side = |is: bool, never: bool, character: char, replacement: Option<char>| match (is, never) {
-                    (_, true) => Some(character),
-                    (true, _) => replacement,
-                    _ => None,
+                    (_, true) => Some(vec![character]),
+                    (true, _) => replacement.map(|replacement| vec![replacement]),
+                    _ => replacement.map(|replacement| vec![character, replacement]),
                 };
                 let left = side(boundary.ends, boundary.never_ends, left, content.chars().next_back());
                 let right = side(boundary.begins, boundary.never_begins, right, content.chars().next());
-                left.zip(right).map_or(Across::Unknown, |(left, right)| Across::Together(left, right))
+                let Some((left, right)) = left.zip(right) else { return Across::Unknown };
+                let pairs = left.iter().flat_map(|&left| right.iter().map(move |&right| (left, right)));
+                Across::Together(pairs.collect())
             }
             Step::Split { matcher, rule } => match matcher.boundary(left, right, &self.classes) {
                 None => Across::Unknown,
                 Some(boundary) if rule.separates(boundary) => Across::Separate,
-                Some(_) => Across::Together(left, right),
+                Some(_) => together(true),
             },
         }
     }
@@ -198,8 +213,9 @@ impl Automata {
 enum Across {
     /// A piece ends there.
     Separate,
-    /// Both sides are as they would be alone, except that they may be one piece; the characters there after the step.
-    Together(char, char),
+    /// Both sides are as they would be alone, except that they may be one piece; the characters that may be there after
+    /// the step.
+    Together(Vec<(char, char)>),
     Unknown,
 }
 

@@ -98,6 +98,15 @@ fn replace(from: &str, to: &str) -> Value {
     json!({"type": "Replace", "pattern": {"String": from}, "content": to})
 }
 
+/// What `transformers` writes for SentencePiece: what is stripped, and what several spaces become.
+fn strip(left: bool, right: bool) -> Value {
+    json!({"type": "Strip", "strip_left": left, "strip_right": right})
+}
+
+fn join_spaces(to: &str) -> Value {
+    json!({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": to})
+}
+
 fn metaspace(scheme: &str, split: bool) -> Value {
     json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": split})
 }
@@ -115,6 +124,8 @@ fn real_pipelines() -> Vec<(&'static str, Value, Value)> {
     let punctuation = json!({"type": "Punctuation", "behavior": "Contiguous"});
     let (deepseek, coder) = (patterns.len() - 11, patterns.len() - 8);
     let prepend = json!({"type": "Prepend", "prepend": "▁"});
+    let words = || json!({"type": "WhitespaceSplit"});
+    let converted = |to: &str| normalizers(vec![strip(false, true), join_spaces(to)]);
     vec![
         ("GPT-2", Value::Null, bytes(false, true)),
         ("RoBERTa", Value::Null, bytes(true, true)),
@@ -152,15 +163,30 @@ fn real_pipelines() -> Vec<(&'static str, Value, Value)> {
                 json!({"type": "NFKD"}),
                 json!({"type": "StripAccents"}),
                 json!({"type": "Lowercase"}),
-                json!({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}),
+                join_spaces(" "),
             ]),
-            sequence(vec![json!({"type": "WhitespaceSplit"}), metaspace("always", true)]),
+            sequence(vec![words(), metaspace("always", true)]),
         ),
         (
             "decomposed",
             normalizers(vec![json!({"type": "Nmt"}), json!({"type": "NFD"})]),
             json!({"type": "Whitespace"}),
         ),
+        ("Camembert", converted("▁"), sequence(vec![words(), metaspace("always", true)])),
+        ("T5", converted("▁"), metaspace("always", true)),
+        ("T5, not legacy", converted("▁"), metaspace("first", true)),
+        ("T5, not legacy, spaces kept", converted(" "), metaspace("first", true)),
+        ("BigBird", normalizers(vec![strip(false, false), join_spaces("▁")]), metaspace("never", true)),
+        (
+            "Barthez",
+            normalizers(vec![
+                json!({"type": "Replace", "pattern": {"Regex": "\\s{2,}|[\n\r\t]"}, "content": " "}),
+                nfc(),
+                strip(false, true),
+            ]),
+            metaspace("always", true),
+        ),
+        ("stripped", normalizers(vec![strip(true, true), json!({"type": "NFD"})]), json!({"type": "Whitespace"})),
     ]
 }
 
@@ -249,7 +275,9 @@ fn random_step(numbers: &mut Numbers, patterns: &[String]) -> Value {
 }
 
 fn random_normalizer(numbers: &mut Numbers) -> Value {
-    let steps = (0..numbers.below(4).saturating_sub(1)).map(|_| match numbers.below(8) {
+    let steps = (0..numbers.below(4).saturating_sub(1)).map(|_| match numbers.below(10) {
+        8 => strip(numbers.below(2) == 0, numbers.below(2) == 0),
+        9 => join_spaces(numbers.pick(&[" ", "▁", "x"])),
         6 => json!({"type": numbers.pick(&["NFD", "NFKD", "StripAccents", "Lowercase"])}),
         7 => bert(numbers.below(2) == 0, None),
         0 => json!({"type": "NFC"}),
