@@ -6,10 +6,8 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 from tokengraft import __version__
-from tokengraft.corpus.files import input_without_credentials
 from tokengraft.errors import escaped, without_credentials
 from tokengraft.options.commands import COMMANDS
-from tokengraft.options.table import TABLE, options_of
 
 _DESCRIPTION = "Extend and prune the tokenizer of a pre-trained language model, and its checkpoint with it."
 
@@ -66,6 +64,9 @@ class Parser(argparse.ArgumentParser):
         """Parses, and refuses unknown options of a command in the name of that command."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown and self._subparsers is None:
+            from tokengraft.corpus.files import input_without_credentials
+            from tokengraft.options.table import TABLE
+
             flag = unknown[0].partition("=")[0]
             meant = _meant(flag, [flag for action in self._actions for flag in action.option_strings])
             if owners := [name for option in TABLE if option.flag == flag for name in option.commands.split()]:
@@ -104,6 +105,8 @@ def build_parser(names: Iterable[str] = tuple(COMMANDS)) -> argparse.ArgumentPar
             if not group:
                 groups[""].add_parser(word, help=command.help)
             continue
+        from tokengraft.options.table import options_of  # not for the list of commands
+
         one = groups[group].add_parser(word, help=command.help, description=command.description, first=command.first)
         if not command.module:
             groups[name] = one.add_subparsers(title="commands", metavar="COMMAND", required=True)
