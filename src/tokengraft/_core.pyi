@@ -21,6 +21,7 @@ __all__ = [
     "edit_distances",
     "extend",
     "extend_pieces",
+    "marks",
     "of_scripts",
     "pairs",
     "script_properties",
@@ -343,6 +344,9 @@ def script_properties() -> list[tuple[str, str]]:
 
 def of_scripts(characters: str, scripts: list[str]) -> str:
     """The characters of a string that belong to some scripts, by their long names."""
+
+def marks(scripts: list[str]) -> str:
+    """The combining marks of scripts by their long names. Marks of all scripts belong to Inherited."""
 
 def documents(block: Block, skip_bad: bool) -> tuple[list[str], int, int]:
     """The documents of a block, how many stretches of them were replaced, and how many documents were skipped."""

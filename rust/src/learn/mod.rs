@@ -28,6 +28,6 @@ mod words;
 
 pub use balance::MaxShare;
 pub use pieces::{LearnedPiece, LearnedPieces, RefusedPiece};
-pub use scripts::{of_scripts, script_properties, ScriptFilter};
+pub use scripts::{marks, of_scripts, script_properties, ScriptFilter};
 pub use task::{Callbacks, Learned, LearnedMerge, RefusedPair, Task};
 pub use texts::{pairs_of, Texts};

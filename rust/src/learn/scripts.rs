@@ -6,6 +6,7 @@ use rustc_hash::FxHashSet;
 use unicode_script::{Script, UnicodeScript};
 
 use crate::bpe::Alphabet;
+use crate::pretokenize::category;
 
 const SPACE: u8 = b' ';
 
@@ -104,6 +105,21 @@ pub fn of_scripts(text: &str, names: &[String]) -> String {
     text.chars().filter(|&character| belongs(character, &scripts)).collect()
 }
 
+/// The combining marks of scripts by their long names, in the order of their code points.
+///
+/// Script extensions count: the Arabic vowel signs belong to Arabic, though Syriac uses them too. Marks of all scripts
+/// belong to Inherited.
+#[must_use]
+pub fn marks(names: &[String]) -> String {
+    let scripts = named(names);
+    let is_own = |character: &char| match character.script_extension() {
+        every if every.is_common() || every.is_inherited() => scripts.contains(&Script::Inherited),
+        some => scripts.iter().any(|&script| is_specific(script) && some.contains_script(script)),
+    };
+    let all = category("M").into_iter().flatten().flat_map(|(first, last)| first..=last);
+    all.filter_map(char::from_u32).filter(is_own).collect()
+}
+
 fn named(names: &[String]) -> Vec<Script> {
     let is_named = |script: &Script| names.iter().any(|name| name == script.full_name());
     all_scripts().iter().copied().filter(is_named).collect()
@@ -167,6 +183,16 @@ mod tests {
     fn allows(filter: &ScriptFilter, bytes: &[u8]) -> bool {
         let token: String = bytes.iter().map(|&byte| character_of(byte)).collect();
         filter.allows(&token, Alphabet::ByteLevel)
+    }
+
+    #[test]
+    fn marks_are_those_of_the_script_its_extensions_included() {
+        let of = |name: &str| marks(&[name.to_string()]);
+        assert!(of("Thai").ends_with("\u{e47}\u{e48}\u{e49}\u{e4a}\u{e4b}\u{e4c}\u{e4d}\u{e4e}"));
+        assert!(of("Arabic").contains('\u{64b}'), "a sign that Syriac uses too");
+        assert!(of("Latin").contains('\u{301}') && !of("Latin").contains('\u{94d}'));
+        assert!(of("Devanagari").contains('\u{94d}') && !of("Devanagari").contains('\u{301}'));
+        assert!(of("Inherited").contains('\u{fe0f}') && !of("Inherited").contains('\u{64b}'));
     }
 
     /// Whether some text of whole characters of the scripts, after an optional space, contains the bytes at its front

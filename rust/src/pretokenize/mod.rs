@@ -20,3 +20,4 @@ pub use describe::describe;
 pub use pieces::{script_names, PieceRules};
 pub use pipeline::{Piece, Pipeline, Upstream};
 pub use pretokenizer::{Pretokenizer, Sink, Spelling};
+pub(crate) use unicode::category;

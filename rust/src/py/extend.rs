@@ -164,6 +164,12 @@ pub(super) fn of_scripts(py: Python<'_>, characters: &str, scripts: Vec<String>)
     py.detach(|| learn::of_scripts(characters, &scripts))
 }
 
+/// The combining marks of scripts by their long names. Marks of all scripts belong to Inherited.
+#[pyfunction]
+pub(super) fn marks(py: Python<'_>, scripts: Vec<String>) -> String {
+    py.detach(|| learn::marks(&scripts))
+}
+
 /// Asks Python functions about tokens, and tells them how many are learned.
 struct PyCallbacks<'c> {
     allow: Option<&'c Py<PyAny>>,

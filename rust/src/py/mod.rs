@@ -95,6 +95,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(extend::pairs, module)?)?;
     module.add_function(wrap_pyfunction!(extend::script_properties, module)?)?;
     module.add_function(wrap_pyfunction!(extend::of_scripts, module)?)?;
+    module.add_function(wrap_pyfunction!(extend::marks, module)?)?;
     module.add_function(wrap_pyfunction!(pipeline::scripts, module)?)?;
     module.add_function(wrap_pyfunction!(segment::edit_distances, module)?)?;
     module.add_function(wrap_pyfunction!(segment::text_size, module)?)?;

@@ -44,13 +44,14 @@ from tokengraft.checkpoint.result import ByteComparison, Transplant, comparisons
 from tokengraft.checkpoint.rows import unused_rows
 from tokengraft.checkpoint.table import NewTables, TransplantOptions, renumbering_of
 from tokengraft.checkpoint.tensors import ITEM_BYTES, Q8_0, Part, write_parts
-from tokengraft.errors import CheckpointError
+from tokengraft.errors import CheckpointError, option
 from tokengraft.formats.huggingface import write_tokenizer_json
 from tokengraft.formats.sources import load
 from tokengraft.output.atomic import new_file
 from tokengraft.tokenizer.kind import SPACE, byte_token
 from tokengraft.tokenizer.known_tokens import require_unbroken
 from tokengraft.tokenizer.llama_cpp import skipping_warning
+from tokengraft.tokenizer.marks import joined_scripts
 from tokengraft.tokenizer.piece_model import BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.vocab_plan import plan
@@ -91,6 +92,12 @@ class GgufJob:
         both.
         """
         new = given if isinstance(given, Tokenizer) else load(given)
+        if scripts := joined_scripts(new):
+            raise CheckpointError(
+                f"the new tokenizer keeps words in {', '.join(scripts)} whole, and llama.cpp cuts them at combining "
+                "marks: its new tokens would hardly be used",
+                hint=f"make the tokenizer without {option('join_marks')}",
+            )
         file = GgufFile.open(path)
         count = file.keys.get("split.count")
         if count is not None and count.value != 1:

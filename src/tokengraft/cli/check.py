@@ -15,6 +15,7 @@ from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.counts.threads import CountOptions
 from tokengraft.formats import load
 from tokengraft.learn.preserve import preserved_text
+from tokengraft.tokenizer.marks import joined_like
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.verify.against_base import preserved
 from tokengraft.verify.check import check
@@ -39,6 +40,7 @@ def run_check(options: argparse.Namespace) -> int:
         new = load(options.source)
         if base and options.preserve:
             how = options_in(ReadOptions, chosen), options_in(CountOptions, chosen)
+            base = joined_like(base, new)  # the counts of both must be made by one pipeline
             counts = counts_of(base, options.preserve, read_options=how[0], count_options=how[1])
             text = preserved_text([counts], None, exactly=options.preserve_exactly)
             result = check(new, base, preserve=text.counts if text else None)

@@ -16,6 +16,7 @@ from tokengraft.counts.threads import CountJob, CountOptions
 from tokengraft.errors import OptionError
 from tokengraft.formats import load
 from tokengraft.progress import one_stage
+from tokengraft.tokenizer.marks import join_marks
 
 
 def run_count(options: argparse.Namespace) -> int:
@@ -25,6 +26,8 @@ def run_count(options: argparse.Namespace) -> int:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy comes with it, and starts threads that nothing uses
     Thread(target=import_module, args=["pyarrow.parquet"], daemon=True).start()
     tokenizer = load(options.source)
+    if options.join_marks:
+        tokenizer = join_marks(tokenizer, options.join_marks)
     out, chosen = Path(options.out), given("count", options, corpus=options.corpus)
     read_options, count_options = options_in(ReadOptions, chosen), options_in(CountOptions, chosen)
     if options.rule:

@@ -3,16 +3,15 @@
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from fractions import Fraction
 from math import ceil
 from types import NoneType
 
-from tokengraft import _core
 from tokengraft.counts.fingerprint import piece_rules
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import CountsError, OptionError, number, option, positive, require_type
 from tokengraft.representation import FrozenDict, frozen_strings, require_fields, set_fields, shown
+from tokengraft.tokenizer.marks import script_names
 from tokengraft.tokenizer.piece_model import PieceRules
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
@@ -56,23 +55,7 @@ class Limits:
         >>> Limits(scripts=["arab", "Latin"]).script_names
         ('Arabic', 'Latin')
         """
-        if not self.scripts:
-            return ()
-        names = {_loose(name): long for long, short in _core.script_properties() for name in (long, short)}
-        for name in self.scripts:
-            if _loose(name) not in names:
-                matches = get_close_matches(_loose(name), names, n=5, cutoff=0.5)
-                close = list(dict.fromkeys(names[match] for match in matches)) or ["Latin", "Arabic", "Devanagari"]
-                raise OptionError(
-                    f"there is no Unicode script {name!r}; names like it: {', '.join(close)}",
-                    hint=f"pass {option('scripts')} {close[0]}",
-                )
-        return tuple(sorted({names[_loose(name)] for name in self.scripts}))
-
-
-def _loose(name: str) -> str:
-    """A name as Unicode compares names: without case, spaces, hyphens and underscores."""
-    return re.sub(r"[\s_-]", "", name).lower()
+        return script_names(self.scripts, "scripts")
 
 
 @shown

@@ -126,6 +126,11 @@ _LEARNING = (
        "--as-adapter"),
     _O("keep_llama_cpp_hash", "adapt extend", SWITCH, "the stock converter of llama.cpp recognises the result: its "
        "check text keeps its tokens and ids; by default for `adapt --swap`", None, "keep_llama_cpp_hash"),
+    _O("join_marks", "adapt extend", Kind("SCRIPT", action="extend"), "do not cut words of these Unicode scripts at "
+       "combining marks, such as Devanagari for Hindi: new tokens may then have marks inside. llama.cpp and Ollama "
+       "cannot use the result", None, "join_marks", LEARNS),
+    _O("join_marks", "count", Kind("SCRIPT", action="extend"), "do not cut words of these Unicode scripts at combining "
+       "marks, for `tokengraft extend --join-marks`"),
     _O("balance", "adapt extend", _one_of("weights", "parity"), "several texts: add up their counts by weight, or "
        "learn every next token for the text with the smallest gain", "weights", "balance", LEARNS),
     _O("parity_text", "extend recipe", Kind("NAME=FILE", action="extend"), "--balance parity: the same sentences in "

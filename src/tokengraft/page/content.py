@@ -16,6 +16,7 @@ from tokengraft.measure.segments import Segmenter, Text, TokenTotals, batches, t
 from tokengraft.page.pack import varints
 from tokengraft.pruning.cost import PrunePoint
 from tokengraft.tokenizer.kind import token_bytes
+from tokengraft.tokenizer.marks import joined_like
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.verify.finding import Check
 from tokengraft.vocab_plan import VocabPlan
@@ -113,7 +114,8 @@ class Content:
     def frequencies(self) -> dict[tuple[str, str], Mapping[int, int]]:
         """How often each token occurs in each text, by tokenizer and text."""
         found: dict[tuple[str, str], Mapping[int, int]] = {}
-        for side, tokenizer in ((BASE, self.base), (NEW, self.new)):
+        # Counts have the pretokens of the new tokenizer.
+        for side, tokenizer in ((BASE, joined_like(self.base, self.new)), (NEW, self.new)):
             for text in self.texts:
                 totals = self.token_totals.get((side, text.name))
                 counted = totals.counted if totals else Counter()

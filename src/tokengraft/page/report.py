@@ -29,6 +29,7 @@ from tokengraft.output.atomic import new_file, require_new
 from tokengraft.page.content import BASE, NEW, Content, ReportText, changes, examples, samples
 from tokengraft.page.pack import compressed, packed_tokenizers, tokenizer_settings, varints
 from tokengraft.pruning.cost import removed_summary
+from tokengraft.tokenizer.marks import joined_like
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.verify.check import check
 from tokengraft.verify.finding import Check, as_notes
@@ -179,7 +180,8 @@ def _curve(content: Content) -> dict[str, Any] | None:
     texts = {text.name: text.source for text in content.texts if base[text.name]}
     if not texts:
         return None
-    every_size = Sizes(content.pruned or content.base, extension, content.new)
+    base_of_sizes = content.pruned or joined_like(content.base, content.new)
+    every_size = Sizes(base_of_sizes, extension, content.new)
     sizes = (0, *curve_sizes(len(extension)))
     counted = [text.counts for text in content.texts if text.role == "target" and text.counts is not None]
     shares: list[float | None] = [None] * len(sizes)

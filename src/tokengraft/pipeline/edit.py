@@ -20,7 +20,7 @@ from tokengraft.pipeline.prepare import Prepared, prepare
 from tokengraft.pipeline.request import Request
 from tokengraft.pipeline.result import Vocabulary
 from tokengraft.pipeline.texts import Texts, texts_of_edit
-from tokengraft.pipeline.vocabulary import learned, new_vocabulary
+from tokengraft.pipeline.vocabulary import cut_warnings, learned, new_vocabulary
 from tokengraft.tokenizer.known_tokens import end_warnings
 from tokengraft.verify.against_base import preserved
 from tokengraft.verify.check import check, save_verified
@@ -88,6 +88,7 @@ def _warnings(job: Prepared, texts: Texts, made: Vocabulary) -> Iterator[str]:
     yield from made.warnings
     if made.extension is not None:
         yield from end_warnings(made.tokenizer, job.original)
+        yield from cut_warnings(job.base, texts.targets)
     if made.order is not None:
         yield from sample_warnings(made.samples, REMOVED.format("--corpus"))
         highest = job.base.n_rows - 1

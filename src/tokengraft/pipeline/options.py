@@ -20,6 +20,7 @@ from tokengraft.measure.choose_size import MAX_ADD, SizeOptions
 from tokengraft.pruning.order import require_coverage
 from tokengraft.pruning.removable import Protection
 from tokengraft.representation import frozen_strings, require_fields, set_fields, shown
+from tokengraft.tokenizer.marks import script_names
 
 KEEP = "keep"
 """The name of the text to keep, if it has no other. No target may have it."""
@@ -176,6 +177,8 @@ class AdaptOptions:
     """The token that ends a text from now on."""
     pad: str | None = None
     """The token for padding from now on."""
+    join_marks: tuple[str, ...] = ()
+    """The scripts whose words are not cut at combining marks, as for `join_marks`."""
     balance: Balance = "weights"
     """Several targets: add them up by weight, or learn every next token for the one with the smallest gain."""
     parity_text: Mapping[str, Corpus] | None = None
@@ -220,10 +223,11 @@ class AdaptOptions:
     def __post_init__(self) -> None:
         require_fields(self)
         set_fields(self, positive, "max_add")
-        set_fields(self, frozen_strings, "stacks", "special")
+        set_fields(self, frozen_strings, "stacks", "special", "join_marks")
         set_fields(self, number, "max_share")
         set_fields(self, require_coverage, "keep_coverage")
         set_fields(self, seed, "seed")
+        set_fields(self, lambda name, names: script_names(names, name), "join_marks")
         for token in self.special:
             SpecialToken.of(token)
         _ = row_options(self)  # refuses initialisers that do not exist

@@ -34,6 +34,7 @@ from tokengraft.pruning.removable import Protection, chat_templates, removable_t
 from tokengraft.tokenizer.edit import free_ids
 from tokengraft.tokenizer.inspect import spelling_warning
 from tokengraft.tokenizer.llama_cpp import check_tokens, converter_check, require_known
+from tokengraft.tokenizer.marks import join_marks
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.verify.finding import choices_for
 
@@ -107,7 +108,10 @@ class Prepared(Request):
     """A request after all checks, with what they found out. Nothing is read yet."""
 
     base: Tokenizer
-    """What is pruned and extended: of BPE, the tokenizer with the special tokens that were given."""
+    """What is pruned and extended: of BPE, the tokenizer with the special tokens that were given, and with words that
+    are not cut at the marks of the scripts that were given."""
+    before: Tokenizer
+    """What the result is compared with: as ``base``, with words that are cut as in the source."""
     original: Tokenizer
     """The tokenizer of the source."""
     listed: Given
@@ -145,6 +149,9 @@ def prepare(job: Request) -> Prepared:
                 f"a {original.algorithm} tokenizer cannot get given added tokens and learn from text in one run",
                 hint=f"adapt it to the text first, then pass the result with {option('special')} and without text",
             )
+    before = base
+    if options.join_marks:
+        base = join_marks(base, options.join_marks)
     weights = _weights(job, original, given.tokenizer) if weighted else None
     if adapts:  # not before: an option that is wrong is named before a file that is missing
         require_output(job, weighted=weighted)
@@ -154,7 +161,8 @@ def prepare(job: Request) -> Prepared:
     asked = job.options.keep_llama_cpp_hash
     if asked:
         require_known(base)
-    keep_hash = bool(asked or (asked is None and job.sizes.swap and converter_check(base).known))
+    by_default = asked is None and job.sizes.swap and not options.join_marks
+    keep_hash = bool(asked or (by_default and converter_check(base).known))
     protection = job.options.protection
     fixed = _fixed_tokens(job, base, weights)
     protection = replace(
@@ -171,6 +179,7 @@ def prepare(job: Request) -> Prepared:
     return Prepared(
         **request,
         base=base,
+        before=before,
         original=original,
         listed=given,
         protection=protection,

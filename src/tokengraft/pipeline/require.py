@@ -68,6 +68,11 @@ def require_options(job: Request, base: Tokenizer, *, weighted: bool) -> None:
         "pruned than learned",
         f"pass {option('swap', 'N')}, or drop {option('keep_llama_cpp_hash')}",
     )
+    require(
+        not (options.join_marks and options.keep_llama_cpp_hash),
+        f"{option('join_marks')} and {option('keep_llama_cpp_hash')} do not go together: llama.cpp cuts words at marks",
+        f"drop {option('join_marks')} or {option('keep_llama_cpp_hash')}",
+    )
     require(options.balance in get_args(Balance), f"there is no balance {options.balance!r}", "pass weights or parity")
     if options.balance == "parity":
         message = f"{option('balance', 'parity')} needs several texts, and {len(job.targets)} was given"

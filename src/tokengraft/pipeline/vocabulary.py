@@ -1,10 +1,11 @@
 """`new_vocabulary`: prunes and extends the tokenizer. `measured`: checks and evaluates the result."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
+from tokengraft import _core
 from tokengraft.checkpoint.ids import config_tokens
 from tokengraft.checkpoint.table import model_rows, row_step
 from tokengraft.counts.count import reading_warnings
@@ -32,6 +33,7 @@ from tokengraft.representation import FrozenDict
 from tokengraft.tokenizer.edit import left_out
 from tokengraft.tokenizer.known_tokens import end_warnings
 from tokengraft.tokenizer.llama_cpp import converter_check
+from tokengraft.tokenizer.marks import cut_scripts
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.verify.against_base import PRESERVED
 from tokengraft.verify.check import check
@@ -54,7 +56,7 @@ def new_vocabulary(job: Prepared, texts: Texts) -> Vocabulary:
     if job.base.algorithm != "BPE" and is_listed(job.options):
         special = with_given(job, made.tokenizer, config_tokens(job.original, job.source)).tokenizer
         made = replace(made, tokenizer=replace(special, starts=job.listed.tokenizer.starts))
-    return replace(made, base=job.original, samples=sample_changes(job.base, made.tokenizer))
+    return replace(made, base=job.original, samples=sample_changes(job.before, made.tokenizer))
 
 
 def _with_cost(job: Prepared, texts: Texts, made: Vocabulary) -> Vocabulary:
@@ -263,7 +265,7 @@ def _kept_cost(job: Prepared, texts: Texts, made: Vocabulary) -> dict[str, float
 
 def measured(job: Prepared, texts: Texts, vocabulary: Vocabulary) -> Adaptation:
     """The adaptation, checked and evaluated on the held-out documents and on test texts."""
-    base, new, targets = job.base, vocabulary.tokenizer, texts.targets
+    base, new, targets = job.before, vocabulary.tokenizer, texts.targets
     job.start("checking")
     checked = check_against(new, base, texts.preserve.counts if texts.preserve else None)
     if job.keep_hash:
@@ -299,6 +301,7 @@ def _warnings(job: Prepared, texts: Texts, result: Adaptation) -> Iterator[str]:
     for name, part in texts.parts.items():
         yield from (f"{name}: {warning}" for warning in reading_warnings(part.counts.totals))
     yield from result.warnings
+    yield from cut_warnings(job.base, texts.targets)
     yield from _lost(job.original, result.tokenizer, result.check)
     yield from end_warnings(result.tokenizer, job.original)
     yield from sample_warnings(result.samples, REMOVED.format("--keep") if result.order else ADDED)
@@ -314,6 +317,26 @@ def _warnings(job: Prepared, texts: Texts, result: Adaptation) -> Iterator[str]:
         hint = "" if result.test else "; measure on other text: --test NAME=FILES"
         yield f"less than {LEAST_BYTES:,} bytes are held out of {few}: gains on so little text are unreliable{hint}"
     yield from result.test.warnings if result.test else ()
+
+
+MOST_PRETOKENS = 20_000
+OFTEN = 0.05
+
+
+def cut_warnings(tokenizer: Tokenizer, targets: Mapping[str, PretokenCounts]) -> Iterator[str]:
+    """Warnings of texts whose words the pipeline cuts at combining marks. They gain little then."""
+    for name, counts in targets.items():
+        frequent = [(pretoken.decode(errors="replace"), n) for pretoken, n in counts.top(MOST_PRETOKENS)]
+        total = sum(n for _, n in frequent)
+        for script in cut_scripts(tokenizer, "".join(text for text, _ in frequent)):
+            marks = {*_core.marks([script])}
+            cut = sum(n for text, n in frequent if text[:1] in marks)
+            if cut > OFTEN * total:
+                yield (
+                    f"{name}: the pipeline cuts words in {script} at combining marks, before {cut / total:.0%} of the "
+                    f"pretokens, and no token spans a cut; --join-marks {script} keeps words whole, but llama.cpp and "
+                    "Ollama cannot use the result"
+                )
 
 
 def _converter_hash(new: Tokenizer, base: Tokenizer, *, asked: bool) -> Finding:

@@ -32,6 +32,7 @@ from tokengraft.tokenizer.added import SETTINGS
 from tokengraft.tokenizer.inspect import id_layout
 from tokengraft.tokenizer.kind import CHARACTER_OF, byte_token, token_bytes
 from tokengraft.tokenizer.known_tokens import HINT, broken, has_numbered
+from tokengraft.tokenizer.marks import joined_like, joined_scripts
 from tokengraft.tokenizer.rewrite import renumbered
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.verify import against_base
@@ -194,6 +195,14 @@ def _contradictions(tokenizer: Tokenizer) -> Iterator[str]:
             yield "merges.txt lists other merges than tokenizer.json"
 
 
+def joined_marks(tokenizer: Tokenizer) -> Finding:
+    """What is split in another way because words are not cut at marks. All other checks take that for granted."""
+    detail = (
+        f"words in {', '.join(joined_scripts(tokenizer))} are not cut at them; text without them is split as before"
+    )
+    return note("combining marks", detail, [])
+
+
 def loaders(tokenizer: Tokenizer, base: Tokenizer | None) -> Finding:
     """Whether loaders give the same ids: `tokenizers`, and if installed, transformers and sentencepiece."""
     with temporary_folder() as folder:
@@ -239,6 +248,7 @@ def check(tokenizer: Tokenizer, base: Tokenizer | None = None, *, preserve: Pret
             "text to preserve was given without the base that it is compared with",
             hint=f"pass the base: {option('base', 'SOURCE')}",
         )
+    original, base = base, base and joined_like(base, tokenizer)
     with transformers_started():
         findings = [
             holes(tokenizer),
@@ -249,6 +259,7 @@ def check(tokenizer: Tokenizer, base: Tokenizer | None = None, *, preserve: Pret
             files(tokenizer, base),
             *([numbered(tokenizer, base)] if has_numbered(base or tokenizer) else []),
             loaders(tokenizer, base),
+            *([joined_marks(tokenizer)] if base is not original else []),
         ]
         if base is not None:
             learned = against_base.learned(tokenizer, base)

@@ -21,6 +21,7 @@ from tokengraft.output.json_file import read_settings
 from tokengraft.progress import stage
 from tokengraft.tokenizer.added import ADDED, ADDITIONAL, LISTING, SETTINGS, SPECIAL_MAP
 from tokengraft.tokenizer.llama_cpp import converter_check, converter_table, skipping_warning
+from tokengraft.tokenizer.marks import joined_scripts
 from tokengraft.tokenizer.rank_file import tiktoken_ranks
 from tokengraft.tokenizer.rewrite import TOKENIZER_JSON
 from tokengraft.tokenizer.tokenizer import Tokenizer
@@ -110,6 +111,9 @@ def llama_cpp(folder: ModelFolder) -> Iterator[Finding]:
     if how == "gpt2":  # the converter asks `AutoTokenizer` for the vocabulary, and for the ids of its hash
         yield folder.auto_tokenizer
         yield _converter_hash(folder)
+        if scripts := joined_scripts(folder.tokenizer):
+            detail = f"words in {', '.join(scripts)} are cut at combining marks, and the tokenizer keeps them whole"
+            yield Finding("combining marks", "fail", detail, (), "serve it with transformers, vLLM or SGLang")
     else:
         yield Finding("pre-tokenizer hash", "pass", "not needed: the vocabulary is not of the GPT-2 type")
     yield _added_tokens(folder, how)

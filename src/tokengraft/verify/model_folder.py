@@ -31,6 +31,7 @@ from tokengraft.output.atomic import write_files
 from tokengraft.output.json_file import read_settings
 from tokengraft.output.partial import temporary_folder
 from tokengraft.tokenizer.added import SETTINGS
+from tokengraft.tokenizer.marks import PLAIN_CLASS
 from tokengraft.tokenizer.rewrite import TOKENIZER_JSON
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.verify.finding import EVIDENCE, Finding, finding, not_checked
@@ -41,9 +42,6 @@ from tokengraft.verify.transformers_loader import (
     summary,
     transformers_installed,
 )
-
-PLAIN_CLASS = "PreTrainedTokenizerFast"
-"""The class that uses `tokenizer.json` as it is."""
 
 
 def auto_tokenizer(path: Path, tokenizer: Tokenizer) -> Finding:
