@@ -26,6 +26,8 @@ HELD_BYTES = 600_000
 """The most bytes of held-out text of each language that are scored at the end."""
 CHOICE_BYTES = 300_000
 """The most bytes of other held-out text, on which recipes are chosen."""
+KINDS = ("swap", "add", "naive", "joined")
+"""Arms beside the unchanged tokenizer; each is named by its kind and its number of tokens."""
 CHUNK = 1_500
 """The most bytes that are scored together."""
 
@@ -51,6 +53,9 @@ class Sizes:
     """Learned, with text of the kept language preserved."""
     naive: Sequence[int] = ()
     """The same tokens pruned as for `swap`, and as many inserted by `naive-regen`."""
+    joined: Sequence[int] = ()
+    """As `add`, with combining marks of `join_marks` in words."""
+    join_marks: Sequence[str] = ()
     learn_bytes: int | None = None
     """Of each text, the first bytes that tokens are learned on; all if None."""
 
@@ -69,8 +74,9 @@ def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--target-bytes", type=int, default=45_000_000)
     parser.add_argument("--keep-bytes", type=int, default=5_000_000)
-    for name in ("swap", "add", "naive"):
+    for name in KINDS:
         parser.add_argument(f"--{name}", type=int, nargs="*", default=getattr(Sizes(), name))
+    parser.add_argument("--join-marks", nargs="*", default=(), metavar="SCRIPT", help="for --joined")
     parser.add_argument("--learn-bytes", type=int, help="of each text, to learn tokens on; all unless given")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
@@ -86,7 +92,7 @@ def main() -> None:
         options.out,
         tg.load(options.model),
         *corpora,
-        Sizes(options.swap, options.add, options.naive, options.learn_bytes),
+        Sizes(**{name: getattr(options, name) for name in (*KINDS, "join_marks", "learn_bytes")}),
     )
 
 
@@ -167,10 +173,11 @@ def write_arms(arms: Path, base: tg.Tokenizer, target: list[str], keep: list[str
     counts.save(arms / "counts.parquet")
     save_arm(base, base, arms / "base")
     with tempfile.TemporaryDirectory() as scratch:
-        for kind in ("swap", "add", "naive"):
+        for kind in KINDS:
+            marks = tuple(sizes.join_marks) if kind == "joined" else ()
             for size in getattr(sizes, kind):
-                option = "add" if kind == "add" else "swap"
-                made = adapted(Path(scratch), base, target, keep, f"{kind}-{size}", **{option: size})
+                option = "add" if kind in ("add", "joined") else "swap"
+                made = adapted(Path(scratch), base, target, keep, f"{kind}-{size}", marks, **{option: size})
                 tokenizer = made.tokenizer
                 if kind == "naive":
                     tokenizer = tg.learn.extend_naively(made.order.apply(base), counts, size)
@@ -178,7 +185,13 @@ def write_arms(arms: Path, base: tg.Tokenizer, target: list[str], keep: list[str
 
 
 def adapted(
-    folder: Path, base: tg.Tokenizer, target: list[str], keep: list[str], name: str, **size: int
+    folder: Path,
+    base: tg.Tokenizer,
+    target: list[str],
+    keep: list[str],
+    name: str,
+    join_marks: tuple[str, ...] = (),
+    **size: int,
 ) -> tg.Adaptation:
     """What `tg.adapt` makes. Tokens that are added leave the kept text as it is."""
     if not (folder / "tokenizer").exists():
@@ -190,6 +203,7 @@ def adapted(
     options = tg.AdaptOptions(
         hold_out=tg.counts.HoldOut(one_in=max(2, min(50, len(keep) // 8))),  # 50 unless there is little
         preserve_keep="add" in size,
+        join_marks=join_marks,
         report=False,
     )
     return tg.adapt(folder / "tokenizer", out=folder / name, options=options, **text, **size)
