@@ -111,9 +111,7 @@ def llama_cpp(folder: ModelFolder) -> Iterator[Finding]:
     if how == "gpt2":  # the converter asks `AutoTokenizer` for the vocabulary, and for the ids of its hash
         yield folder.auto_tokenizer
         yield _converter_hash(folder)
-        if scripts := joined_scripts(folder.tokenizer):
-            detail = f"words in {', '.join(scripts)} are cut at combining marks, and the tokenizer keeps them whole"
-            yield Finding("combining marks", "fail", detail, (), "serve it with transformers, vLLM or SGLang")
+        yield from _cut_words(folder)
     else:
         yield Finding("pre-tokenizer hash", "pass", "not needed: the vocabulary is not of the GPT-2 type")
     yield _added_tokens(folder, how)
@@ -225,7 +223,7 @@ def ollama(folder: ModelFolder) -> Iterator[Finding]:
         lacking = [named_token(t.content, t.id) for t in tokenizer.added if listed.get(t.content) != t.id]
         case, n = "not in json" if lacking else "in json", len(tokenizer.added)
         yield known["added tokens"].finding(case, lacking, n=n, wrong=len(lacking))
-        yield _pre_tokenizer(folder)
+        yield next(_cut_words(folder), None) or _pre_tokenizer(folder)
     named = {name: folder.token_setting(name) for name in ("bos_token", "eos_token")}
     contents = {entry["content"] for entry in entries if tokenizer.main == TOKENIZER_JSON}
     wrong = [f"`{name}` is {token!r}" for name, token in named.items() if token is not None and token not in contents]
@@ -237,6 +235,13 @@ def ollama(folder: ModelFolder) -> Iterator[Finding]:
         case = "fine" if folder.architecture in known["architecture"].values["supported"] else "wrong"
         yield known["architecture"].finding(case, architecture=folder.architecture or "none in config.json")
     yield from model_findings(folder)
+
+
+def _cut_words(folder: ModelFolder) -> Iterator[Finding]:
+    """A failure if words are cut by a pattern in the code of the program, and the tokenizer keeps them whole."""
+    if scripts := joined_scripts(folder.tokenizer):
+        detail = f"words in {', '.join(scripts)} are cut at combining marks, and the tokenizer keeps them whole"
+        yield Finding("combining marks", "fail", detail, (), "serve it with transformers, vLLM or SGLang")
 
 
 def _beside_pieces(tokenizer: Tokenizer) -> Finding:
