@@ -12,8 +12,9 @@ has; the comparisons of a language are made anew if F has its runs.
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
 from itertools import product
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ FOLDER = Path(__file__).parent / "results" / "equal-compute"
 PLOT = Path(__file__).parents[2] / "docs" / "guides" / "equal-compute.svg"
 NAMES = {"et": "Estonian", "ar": "Arabic", "ru": "Russian", "hi": "Hindi", "fi": "Finnish", "ja": "Japanese"}
 """The last two were trained once, when everything was decided."""
+ARMS = [*product(("et", "ar", "ru", "hi"), ("add-2000",)), ("hi", "joined-2000"), *product(("fi", "ja"), ("add-2000",))]
+"""Arms with new tokens. `joined`: `--join-marks Devanagari`."""
 TEXTS = {"test": "held-out", "flores": "FLORES", "en_test": "English, held-out", "en_flores": "English, FLORES"}
 TARGET_BYTES = 11e6
 BEFORE = {"en_test": 1.1082, "en_flores": 1.2336}
@@ -44,9 +47,10 @@ def main() -> None:
     rows = [row for row in rows_in("results.csv") if row["run"] not in runs]
     rows += [row for run in runs.values() for row in rows_of(run)]
     (FOLDER / "results.csv").write_text(to_csv(rows), encoding="utf-8")
-    found = {(row["language"], row["read"], row["text"]): row for row in rows_in("intervals.csv")}
-    for row in (*compared([*runs.values()]), *at_equal_english(rows)):
-        found[row["language"], row["read"], row["text"]] = row
+    key = itemgetter("language", "arm", "read", "text")
+    found = {key(row): row for row in rows_in("intervals.csv")}
+    known = {(row["language"], row["arm"], row["read"]) for row in found.values()}
+    found |= {key(row): row for row in (*compared(runs, rows, known), *at_equal_english(rows))}
     (FOLDER / "intervals.csv").write_text(to_csv([*found.values()]), encoding="utf-8")
     (FOLDER / "english.csv").write_text(to_csv([*english(rows)]), encoding="utf-8")
     text, plot = page()
@@ -71,37 +75,43 @@ def run_name(language: str, arm: str, seed: int, more: str = "") -> str:
     return f"{language}_{arm}_9e-4_eq_{seed}{more}"
 
 
-def compared(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """New tokens against the unchanged model at equal compute: the text again, more text, or twice the compute."""
-    named, found = {run["name"]: run for run in runs}, []
-    for language in NAMES:
-        for read, of_base, more in (
-            ("again", "", ""),
-            ("more", "", "_fresh1"),
-            ("twice", "_twice", "_twice_row_lr100"),
-        ):
-            base, ours = (
-                [named[name] for seed in range(3) if (name := run_name(language, arm, seed, part)) in named]
-                for arm, part in (("base", of_base), ("add-2000", more))
-            )
-            for text in TEXTS if ours and base else ():
-                name = text if text.startswith("en_") else f"{language}_{text}"
-                change = change_of_runs(*([run["bits"][name] for run in arm] for arm in (ours, base)))
-                row = {"language": language, "read": read, "n": len(ours), "n_base": len(base), "text": text}
-                found.append(row | {"change": change.value, "low": change.low, "high": change.high})
-    return found
+def compared(
+    runs: dict[str, dict[str, Any]], rows: list[dict[str, Any]], known: Collection[tuple[str, ...]]
+) -> Iterator[dict[str, Any]]:
+    """New tokens against the unchanged model at equal compute: the text again, more text, or twice the compute.
+
+    Comparisons that have a run of ``runs``, or are not ``known``. If not all of their runs are there, the scores of
+    lines are missing, and the interval is of the seeds alone.
+    """
+    scored = {row["run"]: row for row in rows if row["blend"] == 0}
+    ways = (("again", "", ""), ("more", "", "_fresh1"), ("twice", "_twice", "_twice"))
+    for (language, arm), (read, of_base, more) in product(ARMS, ways):
+        names = [
+            [name for seed in range(3) if (name := run_name(language, one, seed, part)) in scored]
+            for one, part in ((arm, more), ("base", of_base))
+        ]
+        used = {*names[0], *names[1]}
+        if not all(names) or (used.isdisjoint(runs) and (language, arm, read) in known):
+            continue
+        by_lines = used <= {*runs}
+        for text in TEXTS:
+            name = text if text.startswith("en_") else f"{language}_{text}"
+            sides = [[runs[run]["bits"][name] if by_lines else [scored[run][text]] for run in side] for side in names]
+            change = change_of_runs(*sides)
+            row = {"language": language, "arm": arm, "read": read, "n": len(names[0]), "n_base": len(names[1])}
+            row |= {"text": text, "of": "lines, seeds" if by_lines else "seeds"}
+            yield row | {"change": change.value, "low": change.low, "high": change.high}
 
 
 def at_equal_english(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """The same, if the model with new tokens is blended until its held-out English is as good. Range of seeds."""
-    for language, text in product(NAMES, ("test", "flores")):
+    for (language, arm), (read, more), text in product(ARMS, (("again", ""), ("twice", "_twice")), ("test", "flores")):
         found = []
         for seed in range(3):
-            arms = [
-                [row for row in rows if row["run"] == run_name(language, arm, seed)] for arm in ("base", "add-2000")
-            ]
+            names = [run_name(language, one, seed, more) for one in ("base", arm)]
+            arms = [[row for row in rows if row["run"] == name] for name in names]
             points = sorted(arms[1], key=lambda row: row["blend"])
-            if not points:
+            if not all(arms):
                 continue
             base, place = min(arms[0], key=lambda row: row["blend"]), 0
             while points[place + 1]["en_test"] > base["en_test"]:
@@ -109,14 +119,10 @@ def at_equal_english(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
             first, second = points[place : place + 2]
             way = max(0.0, (first["en_test"] - base["en_test"]) / (first["en_test"] - second["en_test"]))
             found.append((first[text] + way * (second[text] - first[text])) / base[text] - 1)
-        row = {
-            "language": language,
-            "read": "again, equal English",
-            "n": len(found),
-            "n_base": len(found),
-            "text": text,
-        }
-        yield row | {"change": sum(found) / len(found), "low": min(found), "high": max(found)}
+        if found:
+            row = {"language": language, "arm": arm, "read": f"{read}, equal English", "n": len(found)}
+            row |= {"n_base": len(found), "text": text, "of": "range of seeds"}
+            yield row | {"change": sum(found) / len(found), "low": min(found), "high": max(found)}
 
 
 def english(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -155,10 +161,12 @@ def tables(rows: list[dict[str, Any]], intervals: list[dict[str, Any]]) -> list[
 
     def changes(how: str) -> list[list[str]]:
         found = []
-        for language, name in NAMES.items():
-            if kept := [row for row in intervals if (row["language"], row["read"]) == (language, how)]:
+        for language, arm in ARMS:
+            key = language, arm, how
+            if kept := [row for row in intervals if (row["language"], row["arm"], row["read"]) == key]:
                 shown = [[percent(row[part], signed=True) for part in ("change", "low", "high")] for row in kept]
                 cells = [f"{value} ({low} to {high})" for value, low, high in shown]
+                name = NAMES[language] + ", marks joined" * (arm == "joined-2000")
                 found.append([name, f"{kept[0]['n']:.0f}, {kept[0]['n_base']:.0f}", *cells])
         return found
 
@@ -176,14 +184,15 @@ def tables(rows: list[dict[str, Any]], intervals: list[dict[str, Any]]) -> list[
     tried += [("Hindi: 1.2e-3", default["hi"].replace("9e-4", "1.2e-3"), default["hi"])]
     once = [(NAMES[x], f"{x}_add-2000_9e-4_1_0", run_name(x, "base", 0)) for x in ("et", "ar", "ru", "hi")]
     heads, seeds = list(TEXTS.values()), "seeds, of the unchanged model"
-    tried += [("Hindi, twice the compute: new rows four times as fast, not ten", f"{default['hi']}_twice",
-               f"{default['hi']}_twice_row_lr100")]  # fmt: skip
+    tried += [(f"{NAMES[x]}, twice the compute: new rows learn ten times as fast, not four",
+               f"{default[x]}_twice_row_lr100", f"{default[x]}_twice") for x in ("et", "hi")]  # fmt: skip
     tried += [(f"Hindi: {n} tokens", default["hi"].replace("add-2000", f"add-{n}"), default["hi"]) for n in (500, 8000)]
     tried += [(f"Hindi: steps of 44 kB, {arm}", f"{name}_step44", name) for arm, name in (
         ("2,000 tokens", default["hi"]), ("unchanged", run_name("hi", "base", 0)))]  # fmt: skip
     return [
         Table("2,000 tokens added, against the unchanged model at equal compute", ["", seeds, *heads], changes("again"),
-              "Relative change of bits per byte, with 95 % intervals by lines and seeds. Rate 9e-4, not blended."),
+              "Relative change of bits per byte, with 95 % intervals by lines and seeds. Rate 9e-4, not blended. Marks "
+              "joined: `--join-marks Devanagari`; the interval is by seeds alone."),
         Table("The same at equal English", ["", seeds, *heads[:2]], changes("again, equal English"),
               "The model with new tokens is blended until its held-out English is as good. Mean, least and most of the "
               "seeds."),
@@ -193,7 +202,8 @@ def tables(rows: list[dict[str, Any]], intervals: list[dict[str, Any]]) -> list[
                for row in rows_in("english.csv")], "2,000 tokens, the range of six languages."),
         Table("The same compute, and more text instead of the same again", ["", seeds, *heads], changes("more"), ""),
         Table("Twice the compute, all text", ["", seeds, *heads], changes("twice"),
-              "17 to 27 MB. The unchanged model reads 22 MB. New rows learn ten times as fast."),
+              "17 to 27 MB. The unchanged model reads 22 MB. Intervals by seeds alone."),
+        Table("The same at equal English", ["", seeds, *heads[:2]], changes("twice, equal English"), ""),
         Table("One pass for both", ["", *heads], [[what, *scored(run, than)] for what, run, than in once], "One seed."),
         Table("What was tried", ["", *heads], [[what, *scored(run, than)] for what, run, than in tried],
               "Against 2,000 tokens with the recipe above, one seed."),
@@ -203,10 +213,11 @@ def tables(rows: list[dict[str, Any]], intervals: list[dict[str, Any]]) -> list[
 def panels(rows: list[dict[str, Any]]) -> list[Panel]:
     """Held-out text and FLORES against English, both arms as curves over the blend."""
     found = []
+    arms = (("base", "unchanged"), ("add-2000", "2,000 new tokens"), ("joined-2000", "the same, marks joined"))
     for language, name in NAMES.items():
         for text, english in (("test", "en_test"), ("flores", "en_flores")):
             series = []
-            for colour, (arm, label) in enumerate((("base", "unchanged"), ("add-2000", "2,000 new tokens"))):
+            for colour, (arm, label) in enumerate(arms):
                 for seed in range(3):
                     points = [row for row in rows if row["run"] == run_name(language, arm, seed)]
                     points.sort(key=lambda row: row["blend"])

@@ -104,7 +104,7 @@ def change_of_runs(ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[fl
     """The same of runs with other seeds: the change of their mean, uncertain by the lines and by the seeds.
 
     A bootstrap of two or three runs is too narrow. So lines are drawn as above, the spread of the runs gives the rest,
-    and both variances together a t interval (Welch).
+    and both variances together a t interval (Welch). Of one value for each run, the seeds alone give it.
 
     >>> change_of_runs([[2.0, 4.0], [2.0, 4.0]], [[1.0, 2.0], [1.0, 2.0]])
     Interval(value=1.0, low=1.0, high=1.0)
@@ -129,7 +129,7 @@ def _of_runs(
     drawn = compared(*(_resampled(tuple(mean), 0) for mean in means))
     totals = [mean.sum() for mean in means]
     # The variance that one side's seeds give the result, to the first order, with its degrees of freedom.
-    parts = [(float(drawn.var()), n - 1)]
+    parts = [(float(drawn.var()), n - 1)] if n > 1 else []
     for place, side in enumerate(sides):
         runs = side.sum(axis=1)
         if len(runs) > 1:
