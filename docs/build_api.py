@@ -24,9 +24,9 @@ GROUPS = {
     "Tokenizers": "Tokenizer tokenizer.Token tokenizer.AddedToken tokenizer.MergeStructure tokenizer.Inspection",
     "Text and counts": "ReadOptions CountOptions counts.HoldOut PretokenCounts distributed.BatchCounter "
     "distributed.sum_partials",
-    "Extending": "Limits learn.Parity learn.WordList tokenizer.PieceRules Extension learn.LearnedMerge "
-    "learn.RefusedPair learn.IncludedWord learn.include_words learn.SpecialToken learn.preserve_cost "
-    "learn.PreserveCost learn.extend_naively",
+    "Extending": "tokenizer.join_marks Limits learn.Parity learn.WordList tokenizer.PieceRules Extension "
+    "learn.LearnedMerge learn.RefusedPair learn.IncludedWord learn.include_words learn.SpecialToken "
+    "learn.preserve_cost learn.PreserveCost learn.extend_naively",
     "Pruning": "Protection PruneOrder pruning.Removal",
     "Checkpoints": "VocabPlan Transplant TransplantOptions pipeline.DraftVocabulary",
     "Checking and measuring": "Check verify.Finding Evaluation measure.Score measure.Comparison measure.curve "

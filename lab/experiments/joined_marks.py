@@ -2,9 +2,9 @@
 
     python -m lab.experiments.joined_marks --data DIR --flores FLORES --tokenizers TOKENIZERS
 
-`joined 0` is the base with another split pattern alone. `languages_changed` is how many of the other languages of FLORES
-have another token in any line then, of those that are not written in Devanagari; `devanagari_changed` of those that
-are. Writes `joined-marks/results.csv`.
+`joined 0` is the base with another split pattern alone. `languages_changed` is how many of the other languages of
+FLORES have another token in any line then, of those that are not written in Devanagari; `devanagari_changed` of those
+that are. Writes `joined-marks/results.csv`.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ def rows(setup: Setup) -> Iterator[Row]:
     sentences = flores.pop("hin_Deva")
     for model in MODELS:
         base = setup.tokenizer(model)
-        joined = tg.join_marks(base, [SCRIPT])
+        joined = tg.tokenizer.join_marks(base, [SCRIPT])
         changed = [name for name, lines in flores.items() if base.encode_batch(lines) != joined.encode_batch(lines)]
         written = sum(name.endswith("Deva") for name in changed)
         for split, tokenizer in (("cut", base), ("joined", joined)):

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from tokengraft.pruning.order import PruneOrder, prune, prune_order
     from tokengraft.pruning.removable import Protection
     from tokengraft.tokenizer.inspect import inspect
-    from tokengraft.tokenizer.marks import join_marks
     from tokengraft.tokenizer.tokenizer import Tokenizer
     from tokengraft.training.train import train
     from tokengraft.verify.check import check, save
@@ -75,7 +74,6 @@ __all__ = [
     "extend",
     "include",
     "inspect",
-    "join_marks",
     "learn",
     "load",
     "measure",
@@ -125,7 +123,6 @@ _MODULE_OF = {
     "prune_order": "pruning.order",
     "Protection": "pruning.removable",
     "inspect": "tokenizer.inspect",
-    "join_marks": "tokenizer.marks",
     "Tokenizer": "tokenizer.tokenizer",
     "train": "training.train",
     "check": "verify.check",

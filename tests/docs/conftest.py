@@ -25,6 +25,7 @@ def place(tmp_path, monkeypatch):
     web = "".join(json.dumps({"content": text}) + "\n" for text in ESTONIAN[:9])
     texts = {"et.txt": "\n".join(ESTONIAN), "en.txt": "\n".join(ENGLISH), "lv.txt": "\n".join(LATVIAN)}
     texts |= {
+        "hi.txt": "\n".join(f"हिन्दी की किताब {n} पढ़ती है" for n in range(99)),
         "web.jsonl": web,
         "broken.jsonl": web + "{",
         "held-out.txt": "\n".join(text.replace("põdrad", "kassid") for text in ESTONIAN[:9]),

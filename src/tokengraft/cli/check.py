@@ -40,12 +40,12 @@ def run_check(options: argparse.Namespace) -> int:
         new = load(options.source)
         if base and options.preserve:
             how = options_in(ReadOptions, chosen), options_in(CountOptions, chosen)
-            base = joined_like(base, new)  # the counts of both must be made by one pipeline
-            counts = counts_of(base, options.preserve, read_options=how[0], count_options=how[1])
+            pipeline = joined_like(base, new)  # counts of both are of one pipeline
+            counts = counts_of(pipeline, options.preserve, read_options=how[0], count_options=how[1])
             text = preserved_text([counts], None, exactly=options.preserve_exactly)
             result = check(new, base, preserve=text.counts if text else None)
             if text and text.left_out:
-                result = Check((*result.findings, _rare_scripts(new, base, text.left_out, text.scripts)))
+                result = Check((*result.findings, _rare_scripts(new, pipeline, text.left_out, text.scripts)))
         else:
             result = check(new, base)
         damage = model_damage(options.source)

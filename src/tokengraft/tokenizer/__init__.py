@@ -3,6 +3,7 @@
 from tokengraft.tokenizer.added import AddedToken
 from tokengraft.tokenizer.content import MergeStructure, Token
 from tokengraft.tokenizer.inspect import Inspection
+from tokengraft.tokenizer.marks import join_marks
 from tokengraft.tokenizer.piece_model import PieceRules
 
-__all__ = ["AddedToken", "Inspection", "MergeStructure", "PieceRules", "Token"]
+__all__ = ["AddedToken", "Inspection", "MergeStructure", "PieceRules", "Token", "join_marks"]

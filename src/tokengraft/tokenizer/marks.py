@@ -72,9 +72,9 @@ def join_marks(tokenizer: Tokenizer, scripts: Collection[str]) -> Tokenizer:
 
     Examples:
         >>> tok = tg.load("model")
-        >>> new = tg.join_marks(tok, ["Devanagari"])
+        >>> new = tg.tokenizer.join_marks(tok, ["Devanagari"])
         >>> len(tok.pretokenize("हिन्दी")), len(new.pretokenize("हिन्दी"))
-        (6, 1)
+        (4, 1)
     """
     require_type("tokenizer", tokenizer, Tokenizer)
     names = script_names(frozen_strings("scripts", scripts), "join_marks")
