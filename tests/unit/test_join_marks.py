@@ -19,6 +19,7 @@ import tokengraft as tg
 from tokengraft import _core, errors
 from tokengraft.tokenizer.marks import cut_scripts, joined_like, joined_scripts
 from tokengraft.tokenizer.rank_file import PATTERNS
+from tokengraft.verify.check import marks_loaded
 
 HINDI = [f"नमस्ते दुनिया। बिल्ली {n} बैठी है, हिन्दी में लिखी किताबें पढ़ती है" for n in "कखगघङचछजझञटठडढणतथदधन" * 12]
 SHAPES = {
@@ -216,6 +217,31 @@ def test_programs_with_the_pattern_in_their_code_cannot_use_it(place):
         assert not [name for name in names if "combining marks" in name]
     cut, whole = ({found.name for found in tg.check_serving(name, "vllm").failures} for name in ("model", "served"))
     assert whole == cut
+
+
+@pytest.mark.parametrize(("model_type", "refused"), [("qwen2", True), ("qwen3", False)])
+def test_models_whose_class_in_transformers_has_a_pattern_of_its_own_are_refused(
+    tmp_path, tokengraft, model_type, refused
+):
+    pytest.importorskip("transformers")
+    document = builders.byte_level() | {"pre_tokenizer": builders.split_by(PATTERNS["qwen2"])}
+    document["normalizer"] = {"type": "NFC"}
+    source = builders.write(tmp_path / "model", document, **{"config.json": json.dumps({"model_type": model_type})})
+    (tmp_path / "hi.txt").write_text("\n".join(HINDI), encoding="utf-8")
+    asked = ("extend", source, "--corpus", tmp_path / "hi.txt", "--add", 30, "--out", tmp_path / "out")
+    if refused:
+        assert "leave out --join-marks" in tokengraft(*asked, "--join-marks", "Devanagari", code=2).err
+        assert not (tmp_path / "out").exists()
+        tokengraft(*asked)
+        joined = tg.tokenizer.join_marks(tg.load(source), ["Devanagari"])
+        new = tg.extend(joined, tg.count(joined, iter(HINDI)), 30).apply(joined)
+        (finding,) = marks_loaded(new, source)
+        assert finding.outcome == "fail"
+    else:
+        tokengraft(*asked, "--join-marks", "Devanagari")
+        (finding,) = marks_loaded(tg.load(tmp_path / "out"), source)
+        assert finding.outcome == "pass"
+        assert [*marks_loaded(tg.load(source), source)] == []
 
 
 def test_scripts_that_are_cut_are_found_where_joining_helps(cutting, tmp_path, llama2):

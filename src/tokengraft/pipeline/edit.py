@@ -23,7 +23,7 @@ from tokengraft.pipeline.texts import Texts, texts_of_edit
 from tokengraft.pipeline.vocabulary import cut_warnings, learned, new_vocabulary
 from tokengraft.tokenizer.known_tokens import end_warnings
 from tokengraft.verify.against_base import preserved
-from tokengraft.verify.check import check, save_verified
+from tokengraft.verify.check import check, marks_loaded, save_verified
 from tokengraft.verify.finding import Check
 from tokengraft.verify.loaders import sample_pretokens
 from tokengraft.verify.transformers_loader import transformers_started
@@ -40,6 +40,7 @@ def edit(request: Request) -> Vocabulary:
         made = new_vocabulary(job, texts)
         if texts.preserve is not None:
             Check((preserved(made.tokenizer, job.base, texts.preserve.counts),)).raise_for_failures()
+        Check((*marks_loaded(made.tokenizer, Path(job.source)),)).raise_for_failures()
         if made.order is not None and texts.targets:
             before, after = (sum(texts.support.tokens(one).values()) for one in (job.base, made.tokenizer))
             made = replace(made, text_tokens=(before, after))

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from tokengraft import _core
@@ -36,7 +37,7 @@ from tokengraft.tokenizer.llama_cpp import converter_check
 from tokengraft.tokenizer.marks import cut_scripts
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.verify.against_base import PRESERVED
-from tokengraft.verify.check import check
+from tokengraft.verify.check import check, marks_loaded
 from tokengraft.verify.finding import Check, Finding, Outcome, as_notes, choices_for
 from tokengraft.vocab_plan import plan
 
@@ -268,6 +269,7 @@ def measured(job: Prepared, texts: Texts, vocabulary: Vocabulary) -> Adaptation:
     base, new, targets = job.before, vocabulary.tokenizer, texts.targets
     job.start("checking")
     checked = check_against(new, base, texts.preserve.counts if texts.preserve else None)
+    checked = Check((*checked.findings, *marks_loaded(new, Path(job.source))))
     if job.keep_hash:
         asked = bool(job.options.keep_llama_cpp_hash)
         checked = Check((*checked.findings, _converter_hash(new, base, asked=asked)))

@@ -21,11 +21,13 @@ from tokengraft.errors import OptionError, UnsupportedTokenizerError, option, re
 from tokengraft.output.json_file import JsonStyle, parse_settings
 from tokengraft.representation import FrozenDict, frozen_strings
 from tokengraft.tokenizer.added import SETTINGS
+from tokengraft.tokenizer.kind import token_bytes
 from tokengraft.tokenizer.rank_file import PATTERNS
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 PLAIN_CLASS = "PreTrainedTokenizerFast"
 """The class of transformers that reads `tokenizer.json` as it is. Others may have a split pattern of their own."""
+MOST_TOKENS = 1_000
 _WORD = r"\p{L}+"
 _PARTS = re.compile(r"\\p\{L\}\+(?![+?])|\[(?:\\.|[^\]\\])*\]|\\.|.", re.DOTALL)
 """Parts of a pattern: runs of letters, classes of characters (which may have the same text), and anything else."""
@@ -120,6 +122,16 @@ def joined_scripts(tokenizer: Tokenizer) -> list[str]:
     marks = {name: {*_core.marks([name])} for name, _ in _core.script_properties()}
     joined = {name: own for name, own in marks.items() if own and re.fullmatch(f"{found}+", "".join(own))}
     return sorted(name for name, own in joined.items() if not any(own < other for other in joined.values()))
+
+
+def tokens_across_cuts(tokenizer: Tokenizer) -> list[str]:
+    """Texts of tokens that only a joined tokenizer has: a mark follows a letter in them."""
+    marks = "".join(_core.marks(joined_scripts(tokenizer)))
+    if not marks:
+        return []
+    inside = re.compile(rf"\w[{''.join(_ranges(marks))}]")
+    texts = (token_bytes(string, tokenizer.kind).decode(errors="replace") for string in tokenizer.ids)
+    return [text for text in texts if inside.search(text) and "\ufffd" not in text][-MOST_TOKENS:]
 
 
 def cut_scripts(tokenizer: Tokenizer, text: str) -> list[str]:

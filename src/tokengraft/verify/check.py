@@ -7,11 +7,13 @@ Works for any tokenizer, including one that another tool wrote. With a base, pro
 """
 
 import os
+import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import NoneType
 from typing import NamedTuple
 
+from tokengraft.checkpoint.ids import CONFIG
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import (
     InvalidTokenizerError,
@@ -32,14 +34,19 @@ from tokengraft.tokenizer.added import SETTINGS
 from tokengraft.tokenizer.inspect import id_layout
 from tokengraft.tokenizer.kind import CHARACTER_OF, byte_token, token_bytes
 from tokengraft.tokenizer.known_tokens import HINT, broken, has_numbered
-from tokengraft.tokenizer.marks import joined_like, joined_scripts
+from tokengraft.tokenizer.marks import joined_like, joined_scripts, tokens_across_cuts
 from tokengraft.tokenizer.rewrite import renumbered
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.verify import against_base
 from tokengraft.verify.files_against_base import file_findings
-from tokengraft.verify.finding import Check, Finding, finding, note
-from tokengraft.verify.loaders import Verification, added_texts, sample_texts, verify_folder
-from tokengraft.verify.transformers_loader import transformers_started
+from tokengraft.verify.finding import Check, Finding, finding, not_checked, note
+from tokengraft.verify.loaders import Verification, added_texts, differing, sample_texts, verify_folder
+from tokengraft.verify.transformers_loader import (
+    CannotLoadError,
+    load_with_transformers,
+    transformers_installed,
+    transformers_started,
+)
 
 
 def holes(tokenizer: Tokenizer) -> Finding:
@@ -201,6 +208,32 @@ def joined_marks(tokenizer: Tokenizer) -> Finding:
         f"words in {', '.join(joined_scripts(tokenizer))} are not cut at them; text without them is split as before"
     )
     return note("combining marks", detail, [])
+
+
+def marks_loaded(tokenizer: Tokenizer, model: Path) -> Iterator[Finding]:
+    """Whether `AutoTokenizer` keeps words with marks whole in the folder of a model, if the tokenizer does.
+
+    Its classes for some model types, such as `qwen2`, have a split pattern of their own, whatever the file says.
+    """
+    name = "AutoTokenizer, combining marks"
+    if not (joined_scripts(tokenizer) and (model / CONFIG).is_file()):
+        return
+    if not transformers_installed():
+        yield not_checked(name, "transformers is not installed: `pip install transformers`")
+        return
+    texts = tokens_across_cuts(tokenizer)
+    with temporary_folder() as parent:
+        folder = sources.save(tokenizer, parent / "model")
+        shutil.copyfile(model / CONFIG, folder / CONFIG)
+        try:
+            found = load_with_transformers(folder, texts).ids
+        except CannotLoadError as error:
+            yield not_checked(name, f"cannot load the folder: {error}")
+            return
+    wrong = [*map(repr, differing(texts, tokenizer.encode_batch(texts), found))]
+    why = f"the class for this model type has a split pattern of its own, so leave out {option('join_marks')}"
+    detail = f"cuts {{n}} of {len(texts):,} tokens: {why}"
+    yield finding(name, wrong, f"the same ids for {len(texts):,} tokens with marks", detail)
 
 
 def loaders(tokenizer: Tokenizer, base: Tokenizer | None) -> Finding:

@@ -21,6 +21,7 @@ from tokengraft.errors import CheckpointError
 from tokengraft.formats.sources import load_folder
 from tokengraft.pruning.draft_vocabulary import lacking_warning
 from tokengraft.tokenizer.known_tokens import RESERVED
+from tokengraft.verify.check import marks_loaded
 from tokengraft.verify.finding import EVIDENCE, NOT_CHECKED, Check, Finding, finding, not_checked, note
 from tokengraft.verify.model_folder import ModelFolder, model_findings, open_model_folder
 
@@ -36,6 +37,7 @@ def model_damage(source: str | os.PathLike[str]) -> tuple[Finding, ...]:
         with open_model_folder(source) as folder:
             found = [each for each in model_findings(folder) if each.name != "ids"]
             found += [*_without_row(folder), *_tied(folder), *_untrained(folder)]
+            found += marks_loaded(folder.tokenizer, Path(source))
     except CheckpointError as error:
         return (not_checked("model", error.message),)
     damage = tuple(each for each in found if each.outcome != "pass" and not each.detail.startswith(NOT_CHECKED))
