@@ -130,6 +130,20 @@ def test_the_page_runs_byte_level_pipelines_as_tokenizers_does(opened, tmp_path,
     require_same_ids(opened_report(opened, tmp_path, base, new), base, new)
 
 
+@pytest.mark.parametrize("name", ["llama-3", "qwen", "smollm"])
+def test_the_page_runs_both_pipelines_where_marks_were_joined(opened, tmp_path, name):
+    normalizer, pre_tokenizer = BYTE_LEVEL[name]
+    document = builders.byte_level() | {"normalizer": normalizer, "pre_tokenizer": pre_tokenizer}
+    base = tg.load(builders.write(tmp_path / "base", document))
+    joined = tg.tokenizer.join_marks(base, ["Devanagari", "Thai", "Kawi"])
+    counts = tg.count(joined, iter(["हिन्दी की किताब ที่นี่ \U00011f04\U00011f34\U00011f36 the cat"] * 20))
+    new = tg.extend(joined, counts, 30).apply(joined)
+    page = opened_report(opened, tmp_path, base, new)
+    assert page.locator("#own").is_visible()
+    require_same_ids(page, base, new)
+    require_same_pieces(page, base, new)
+
+
 REPLACE = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
 METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": True}
 TEXT = {
