@@ -108,3 +108,9 @@ with transformers_started():
     assert parent.stdout.readline() == "ready\n"
     stop(parent)
     parent.communicate(timeout=60)  # until stderr is closed, which the other process has too
+
+
+def test_caches_of_the_process_have_no_limit_unless_one_is_given():
+    assert transformers_loader._unlimited(str).cache_parameters() == {"maxsize": None, "typed": False}
+    assert transformers_loader._unlimited()(str).cache_parameters()["maxsize"] == 128
+    assert transformers_loader._unlimited(maxsize=2, typed=True)(str).cache_parameters() == {"maxsize": 2, "typed": True}
