@@ -111,6 +111,6 @@ with transformers_started():
 
 
 def test_caches_of_the_process_have_no_limit_unless_one_is_given():
-    assert transformers_loader._unlimited(str).cache_parameters() == {"maxsize": None, "typed": False}
-    assert transformers_loader._unlimited()(str).cache_parameters()["maxsize"] == 128
-    assert transformers_loader._unlimited(maxsize=2, typed=True)(str).cache_parameters() == {"maxsize": 2, "typed": True}
+    unlimited = transformers_loader._unlimited
+    caches = unlimited(str), unlimited()(str), unlimited(maxsize=2, typed=True)(str)
+    assert [(*cache.cache_parameters().values(),) for cache in caches] == [(None, False), (128, False), (2, True)]
