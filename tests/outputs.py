@@ -1,7 +1,11 @@
 """Writes outputs with faults, for the tests of writing."""
 
 import errno
+import io
 import os
+from contextlib import contextmanager
+from pathlib import Path
+from unittest.mock import patch
 
 from tokengraft.output import atomic
 
@@ -60,3 +64,31 @@ class Faults:
             return answer
 
         return call
+
+
+class _FailingFile(io.FileIO):
+    """A file that changes one of the bytes that are written."""
+
+    changed = -1
+
+    def write(self, data):
+        data, at = bytearray(data), self.changed - self.tell()
+        if 0 <= at < len(data):
+            data[at] ^= 1
+        return super().write(data)
+
+
+@contextmanager
+def failing_disk(name, at):
+    """Changes the byte at a place of every file of this name that is written."""
+    open_ = Path.open
+
+    def opened(path, mode="r", *arguments, **options):
+        if path.name != name or mode != "wb":
+            return open_(path, mode, *arguments, **options)
+        file = _FailingFile(path, mode)
+        file.changed = at
+        return io.BufferedWriter(file)
+
+    with patch.object(Path, "open", opened):
+        yield

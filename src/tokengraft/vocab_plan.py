@@ -149,7 +149,7 @@ def plan(old: Tokenizer, new: Tokenizer) -> VocabPlan:
         else:
             sources[token_id] = _pieces(old, string, new.kind) if source is None else source
     copied = {source for source in sources if isinstance(source, int)}
-    removed = tuple(sorted(token_id for token_id in old.ids.values() if token_id not in copied))
+    removed = tuple(sorted({*old.ids.values()} - copied))
     lengths = [0] * old.n_rows
     for piece in {piece for source in sources if isinstance(source, tuple) for piece in source}:
         lengths[piece] = token_length(token_bytes(old.strings[piece], old.kind))

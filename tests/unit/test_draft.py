@@ -20,7 +20,7 @@ from checkpoints import (
 
 import tokengraft as tg
 from tokengraft import cli
-from tokengraft.checkpoint.tensors import TensorFile
+from tokengraft.checkpoint.tensors import NOTHING, TensorFile
 from tokengraft.errors import CheckpointError, OptionError, OutputError
 from tokengraft.pruning.draft_vocabulary import Coverage, DraftOrder, chosen_size, draft_order
 from tokengraft.pruning.methods import usefulness
@@ -170,6 +170,7 @@ def test_a_draft_of_another_target_and_damage_after_writing_are_refused(tmp_path
         data = bytearray(path.read_bytes())
         data[fc.start] ^= 1
         path.write_bytes(data)
+        return NOTHING
 
     monkeypatch.setattr(module, "write_file", damaged)
     draft = eagle(tmp_path / "draft", target.n_rows)

@@ -4,11 +4,12 @@ import sys
 
 import builders
 import pytest
+from outputs import failing_disk
 
 import tokengraft as tg
-from tokengraft.checkpoint import gguf_transplant as writer
 from tokengraft.checkpoint.gguf_file import GgufFile, block_sizes
 from tokengraft.errors import CheckpointError, InvalidTokenizerError, OptionError, OutputError, SourceNotFoundError
+from tokengraft.output.partial import RESULT
 
 gguf = pytest.importorskip("gguf", reason="the package gguf is not installed")
 ggufs = pytest.importorskip("ggufs")
@@ -85,25 +86,14 @@ def test_other_versions_and_types_are_refused(tmp_path, base, plain, old, new, m
         tg.transplant(tmp_path / "a.gguf", base, None)
 
 
-def test_a_change_of_any_byte_after_writing_is_found(tmp_path, base, extended, monkeypatch):
+def test_a_change_of_any_byte_while_it_is_written_is_found(tmp_path, base, extended):
     source = ggufs.write_gguf(tmp_path / "a.gguf", base, table="Q8_0")
-    write = writer.write_parts
     tg.transplant(source, extended, tmp_path / "whole.gguf")
     tensors = GgufFile.open(tmp_path / "whole.gguf").tensors.values()
-    table = tensors.mapping["token_embd.weight"].start
-    new_rows = range(table + base.n_rows * 68, table + extended.n_rows * 68)
-    data = [tensor.start + tensor.size // 3 for tensor in tensors if tensor.start + tensor.size // 3 not in new_rows]
-    for at in [0, 5, 60, *range(100, data[0], data[0] // 20), *data]:
-
-        def damage(*arguments, at=at):
-            write(*arguments)
-            out = arguments[0]
-            raw = bytearray(out.read_bytes())
-            raw[at] ^= 1
-            out.write_bytes(raw)
-
-        monkeypatch.setattr(writer, "write_parts", damage)
-        with pytest.raises(CheckpointError):
+    new_row = tensors.mapping["token_embd.weight"].start + base.n_rows * 68
+    data = [new_row, *(tensor.start + tensor.size // 3 for tensor in tensors)]
+    for at in [0, 5, 60, *range(100, new_row, new_row // 20), *data]:
+        with failing_disk(RESULT, at), pytest.raises(CheckpointError, match="after writing"):
             tg.transplant(source, extended, tmp_path / "b.gguf")
         assert not (tmp_path / "b.gguf").exists()
 

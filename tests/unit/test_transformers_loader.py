@@ -108,3 +108,9 @@ with transformers_started():
     assert parent.stdout.readline() == "ready\n"
     stop(parent)
     parent.communicate(timeout=60)  # until stderr is closed, which the other process has too
+
+
+def test_caches_of_the_process_have_no_limit_unless_one_is_given():
+    unlimited = transformers_loader._unlimited
+    caches = unlimited(str), unlimited()(str), unlimited(maxsize=2, typed=True)(str)
+    assert [(*cache.cache_parameters().values(),) for cache in caches] == [(None, False), (128, False), (2, True)]

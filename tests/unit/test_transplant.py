@@ -8,6 +8,7 @@ from importlib import import_module
 import numpy as np
 import pytest
 from checkpoints import changed, checkpoint, tables
+from outputs import failing_disk
 
 import tokengraft as tg
 from tokengraft import cli, errors
@@ -197,19 +198,12 @@ def test_options_that_make_no_sense_are_refused(tmp_path, options, match):
         tg.transplant(tmp_path / "model", base, tmp_path / "out", options=tg.TransplantOptions(**options))
 
 
-def test_damage_after_writing_is_found(swapped, tmp_path, monkeypatch):
-    module = import_module("tokengraft.checkpoint.result")
-    write = module.write_file
-
-    def damaged(file, tables, path, stop):
-        write(file, tables, path, stop)
-        raw = path.read_bytes()
-        path.write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
-
-    monkeypatch.setattr(module, "write_file", damaged)
-    with pytest.raises(errors.CheckpointError, match="after writing"):
-        tg.transplant(tmp_path / "model", swapped, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
+def test_damage_of_what_is_written_is_found(swapped, tmp_path):
+    weights = (tmp_path / "model").glob("*.safetensors")
+    for name, at in [(path.name, at) for path in weights for at in (0, 20, path.stat().st_size - 32)]:
+        with failing_disk(name, at), pytest.raises(errors.CheckpointError, match="after writing"):
+            tg.transplant(tmp_path / "model", swapped, tmp_path / "out")
+        assert not (tmp_path / "out").exists()
 
 
 def test_a_link_that_the_system_refuses_is_blamed_on_the_option(swapped, tmp_path, monkeypatch):

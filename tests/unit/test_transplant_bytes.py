@@ -1,7 +1,7 @@
 """Bytes of weight files: copied in every way, computed in blocks of any size, compared byte by byte, interrupted."""
 
-import errno
 import os
+import sys
 import threading
 from concurrent.futures import CancelledError
 from importlib import import_module
@@ -9,6 +9,7 @@ from importlib import import_module
 import numpy as np
 import pytest
 from checkpoints import add_tensor, changed, checkpoint
+from outputs import failing_disk
 
 import tokengraft as tg
 from tokengraft import errors
@@ -19,50 +20,74 @@ from tokengraft.checkpoint.tensors import TensorFile, all_finite, widen
 WEIGHTS = "model.safetensors"
 
 
-def unsupported(*_, **__):
-    raise OSError(errno.EXDEV, "Invalid cross-device link")
-
-
-def nothing(*_, **__):
-    return 0
-
-
-def a_few(function):
-    """Copies at most 1,000 bytes at a time, as a system call may."""
-    return lambda source, target, start, size: function(source, target, start, min(size, 1000))
-
-
-WAYS = {
-    "in the kernel": [tensors._WAYS["copy_file_range"]],
-    "a few at a time": [a_few(tensors._WAYS["copy_file_range"])],
-    "between file systems": [unsupported, tensors._WAYS["sendfile"]],
-    "through memory": [unsupported, unsupported],
-    "a call that copies nothing": [nothing, nothing],
-    "no such call": [],
-}
-
-
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.skipif(not hasattr(os, "copy_file_range"), reason="a call of Linux")
-def test_every_way_of_copying_appends_the_same_bytes(way, tmp_path, monkeypatch):
-    monkeypatch.setattr(tensors, "_COPIERS", WAYS[way])
+@pytest.mark.parametrize("size", [1000, tensors.BUFFER])
+def test_extents_and_bytes_are_appended_in_order(size, tmp_path, monkeypatch):
+    monkeypatch.setattr(tensors, "BUFFER", size)
     data = np.random.default_rng(0).bytes(3_000_000)
     (tmp_path / "old").write_bytes(data)
     places = [tensors.Extent(tmp_path / "old", *place) for place in ((7, 2_500_000), (0, 0), (2_999_990, 10))]
-    tensors.write_parts(tmp_path / "new", [b"header", *places, b"rows"])
+    read_back = tensors.write_parts(tmp_path / "new", [b"header", *places, b"rows"])
     assert (tmp_path / "new").read_bytes() == b"header" + data[7:2_500_007] + data[-10:] + b"rows"
+    assert read_back.extents == [(6, places[0]), (2_500_006, places[1]), (2_500_006, places[2])]
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.skipif(not hasattr(os, "copy_file_range"), reason="a call of Linux")
-def test_a_source_that_is_too_short_is_an_error_however_it_is_copied(way, tmp_path, monkeypatch):
-    monkeypatch.setattr(tensors, "_COPIERS", WAYS[way])
+def test_what_was_read_back_is_a_part_of_one_extent_at_its_place(tmp_path):
+    old, new, other = (tmp_path / name for name in ("old", "new", "other"))
+    places = [(10, tensors.Extent(old, 100, 50)), (60, tensors.Extent(old, 0, 0)), (60, tensors.Extent(old, 150, 8))]
+    read_back = tensors.ReadBack(places)
+
+    def has(start, size, source, path=old):
+        return read_back.has(tensors.Extent(path, source, size), tensors.Extent(new, start, size))
+
+    assert has(10, 50, 100)
+    assert has(12, 48, 102)
+    assert has(60, 8, 150)
+    assert not has(12, 48, 101)  # another place of the source
+    assert not has(12, 49, 102)  # two extents
+    assert not has(9, 5, 99)  # before the first
+    assert not has(68, 1, 158)  # after the last
+    assert not has(10, 50, 100, other)
+    assert not read_back.has(tensors.Extent(old, 100, 5), tensors.Extent(new, 10, 4))
+
+
+def test_a_source_that_is_too_short_is_an_error(tmp_path):
     (tmp_path / "old").write_bytes(b"x" * 100)
     beyond = tensors.Extent(tmp_path / "old", 50, 51)
     with pytest.raises(OSError, match="shorter than its header says"):
         tensors.write_parts(tmp_path / "new", [beyond])
     with pytest.raises(OSError, match="shorter than its header says"):
         tensors.equal_bytes(beyond, beyond)
+
+
+def test_a_change_of_any_byte_while_it_is_written_is_found(tmp_path, monkeypatch):
+    monkeypatch.setattr(tensors, "BUFFER", 16)
+    (tmp_path / "old").write_bytes(bytes(range(40)))
+    parts = [b"header", tensors.Extent(tmp_path / "old", 1, 36), np.arange(12, dtype=np.uint8).reshape(3, 4)]
+    for at in range(6 + 36 + 12):
+        with failing_disk("new", at), pytest.raises(errors.CheckpointError, match="differs from what was"):
+            tensors.write_parts(tmp_path / "new", parts)
+    with failing_disk("new", at + 1):
+        tensors.write_parts(tmp_path / "new", parts)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a call of Linux")
+def test_a_file_shares_the_blocks_of_its_source_where_the_system_can(tmp_path, monkeypatch):
+    import fcntl
+
+    asked = []
+
+    def share(target, request, source):
+        asked.append(request)
+        os.sendfile(target.fileno(), source, 0, os.fstat(source).st_size)
+
+    base = checkpoint(tmp_path / "model", shards=3)
+    monkeypatch.setattr(fcntl, "ioctl", share)
+    done = tg.transplant(tmp_path / "model", changed(base, add=4), tmp_path / "shared")
+    assert asked == [tensors.FICLONE] * len(done.copied)
+    monkeypatch.undo()
+    tg.transplant(tmp_path / "model", changed(base, add=4), tmp_path / "copied")
+    for name in done.copied:
+        assert (tmp_path / "shared" / name).read_bytes() == (tmp_path / "copied" / name).read_bytes()
 
 
 def test_copying_stops_when_it_is_told_to(tmp_path):

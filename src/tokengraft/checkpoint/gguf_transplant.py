@@ -43,7 +43,7 @@ from tokengraft.checkpoint.layout import VocabTensor, Vocabulary, require_no_oth
 from tokengraft.checkpoint.result import ByteComparison, Transplant, comparisons, describe
 from tokengraft.checkpoint.rows import unused_rows
 from tokengraft.checkpoint.table import NewTables, TransplantOptions, renumbering_of
-from tokengraft.checkpoint.tensors import ITEM_BYTES, Q8_0, Part, write_parts
+from tokengraft.checkpoint.tensors import ITEM_BYTES, Q8_0, Part, ReadBack, write_parts
 from tokengraft.errors import CheckpointError, option
 from tokengraft.formats.huggingface import write_tokenizer_json
 from tokengraft.formats.sources import load
@@ -144,8 +144,8 @@ class GgufJob:
         names = (tensor.name for tensor in tables.vocabulary.tensors)
         target = self.file.with_changes(self.keys, dict.fromkeys(names, tables.rows))
         with new_file(out, force=force) as partial:
-            write_parts(partial, _parts(self.file, target, tables))
-            compared = _compared(self.file, target, tables, partial)
+            read_back = write_parts(partial, _parts(self.file, target, tables))
+            compared = _compared(self.file, target, tables, partial, read_back)
         return replace(self.describe(), compared=compared)
 
 
@@ -182,8 +182,8 @@ def _parts(source: GgufFile, target: GgufFile, tables: NewTables) -> Iterator[Pa
             progress(source.path.name, before.size, total)
 
 
-def _compared(source: GgufFile, target: GgufFile, tables: NewTables, out: Path) -> ByteComparison:
-    """Reads the written file back and compares it with the source."""
+def _compared(source: GgufFile, target: GgufFile, tables: NewTables, out: Path, read_back: ReadBack) -> ByteComparison:
+    """Reads the written file back, but for what was read back already, and compares it with the source."""
     written, head = GgufFile.open(out), target.head()
     with out.open("rb") as stream:
         is_intended = stream.read(len(head)) == head
@@ -192,7 +192,7 @@ def _compared(source: GgufFile, target: GgufFile, tables: NewTables, out: Path) 
             "after writing, the keys or the places of tensors are not as intended",
             hint="check the disk and try again; please report this",
         )
-    parts = comparisons(source, written, tables.copies_by_table)
+    parts = comparisons(source, written, tables.copies_by_table, read_back)
     with ThreadPoolExecutor(2, thread_name_prefix="compare") as pool:
         return ByteComparison.total(pool.map(lambda part: part(), parts))
 

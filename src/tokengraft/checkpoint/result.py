@@ -2,7 +2,7 @@
 
 `Transplant` is the result as plain data, and `describe` gives it before anything is written. `write_weights` puts new
 tables in the places of the old ones, and leaves all other tensors as they are. `comparisons` reads what was written
-again, byte by byte, in parts that can run in threads.
+again, byte by byte, in parts that can run in threads. What writing has read back already is not read once more.
 """
 
 import json
@@ -30,13 +30,17 @@ from tokengraft.checkpoint.rows import HoleRows, init_name
 from tokengraft.checkpoint.table import NewTables
 from tokengraft.checkpoint.tensors import (
     ITEM_BYTES,
+    NOTHING,
     PIECE,
     Extent,
     Ids,
     Part,
+    ReadBack,
     Tensor,
     TensorFile,
     all_finite,
+    clone,
+    damage,
     equal_bytes,
     write_parts,
     write_tensors,
@@ -187,26 +191,29 @@ ROWS_BYTES = 1 << 20
 """Bytes of rows that are compared at a time."""
 
 
-def comparisons(old: TensorFile, new: TensorFile, tables: Mapping[str, Ids]) -> Iterator[Callable[[], ByteComparison]]:
-    """Comparisons that together cover a written file. Each opens the files itself.
+def comparisons(
+    old: TensorFile, new: TensorFile, tables: Mapping[str, Ids], read_back: ReadBack = NOTHING
+) -> Iterator[Callable[[], ByteComparison]]:
+    """Comparisons that together cover a written file, but for what was ``read_back``. Each opens the files itself.
 
     A difference where they must be equal is a `CheckpointError`: there is a bug, or the disk fails. ``tables`` are the
     tensors with a vocabulary axis: for every new row the old row that it copies, or -1 if it is new.
     """
     if list(new.tensors) != list(old.tensors):
-        raise _damage(f"`{old.path.name}` has different tensors from the source")
+        raise damage(f"`{old.path.name}` has different tensors from the source")
     pieces = list[tuple[str, Extent, Extent]]()
     for name, tensor in old.tensors.items():
         written, copies = new.tensors[name], tables.get(name)
         wanted = tensor if copies is None else tensor.with_rows(len(copies))
         if (written.dtype, written.shape, written.size) != (wanted.dtype, wanted.shape, wanted.size):
-            raise _damage(f"the tensor `{name}` has the shape {written.shape}, not {wanted.shape}, or a different type")
+            raise damage(f"the tensor `{name}` has the shape {written.shape}, not {wanted.shape}, or a different type")
         if copies is None:
-            pieces += ((name, *both) for both in zip(tensor.extent.pieces(), written.extent.pieces(), strict=True))
+            if not read_back.has(tensor.extent, written.extent):
+                pieces += ((name, *both) for both in zip(tensor.extent.pieces(), written.extent.pieces(), strict=True))
             continue
         step = max(1, ROWS_BYTES // tensor.row_bytes)
         blocks = (np.arange(at, min(at + step, len(copies))) for at in range(0, len(copies), step))
-        yield from (partial(_compared_rows, tensor, written, rows, copies[rows]) for rows in blocks)
+        yield from (partial(_compared_rows, tensor, written, rows, copies[rows], read_back) for rows in blocks)
     untouched = [tensor.size for name, tensor in old.tensors.items() if name not in tables]
     yield partial(ByteComparison, untouched_tensors=len(untouched), untouched_bytes=sum(untouched))
     if not old.path.samefile(new.path):  # a hard link
@@ -219,15 +226,19 @@ def comparisons(old: TensorFile, new: TensorFile, tables: Mapping[str, Ids]) -> 
 def _compared_pieces(pieces: list[tuple[str, Extent, Extent]]) -> ByteComparison:
     for name, old, new in pieces:
         if not equal_bytes(old, new):
-            raise _damage(f"the tensor `{name}` differs from the source")
+            raise damage(f"the tensor `{name}` differs from the source")
     return ByteComparison()
 
 
-def _compared_rows(old: Tensor, new: Tensor, rows: Ids, sources: Ids) -> ByteComparison:
+def _compared_rows(old: Tensor, new: Tensor, rows: Ids, sources: Ids, read_back: ReadBack) -> ByteComparison:
     """Compares kept rows with their sources, and requires finite numbers in new rows."""
+    if sources[0] >= 0 and (np.diff(sources) == 1).all():
+        both = (tensor.place(int(at[0]), int(at[-1]) + 1) for tensor, at in ((old, sources), (new, rows)))
+        if read_back.has(*both):
+            return ByteComparison(kept_rows=len(rows))
     written, kept = new.read(rows), sources >= 0
     if not np.array_equal(written if kept.all() else written[kept], old.read(sources[kept])):
-        raise _damage(f"a kept row of `{new.name}` differs from the source")
+        raise damage(f"a kept row of `{new.name}` differs from the source")
     if not all_finite(written[~kept], new.dtype):
         raise not_finite(new.name)
     return ByteComparison(kept_rows=int(kept.sum()), new_rows=int((~kept).sum()))
@@ -240,10 +251,6 @@ def not_finite(name: str) -> CheckpointError:
         hint=f"check the source for rows that are not finite, or pass another {option('init')}, or "
         f"{option('hole_rows', 'keep')}",
     )
-
-
-def _damage(what: str) -> CheckpointError:
-    return CheckpointError(f"after writing, {what}", hint="check the disk and try again; please report this")
 
 
 AT_ONCE = 2
@@ -279,14 +286,14 @@ def write_weights(
         def write_and_compare(file: TensorFile) -> ByteComparison:
             out, here = folder / file.path.name, {*file.tensors, *(new if file is source.files[-1] else ())}
             if here.isdisjoint(changed):
-                share_or_copy(file.path.resolve(), out, stop, hard_link=options.hard_link)
+                read_back = share_or_copy(file.path, out, stop, hard_link=options.hard_link)
             else:
-                write_file(file, {name: table for name, table in changed.items() if name in here}, out, stop)
+                read_back = write_file(file, {name: changed[name] for name in changed if name in here}, out, stop)
             before, after = (
                 replace(one, tensors={name: t for name, t in one.tensors.items() if name not in {*arrays, *new}})
                 for one in (file, TensorFile.open(out))
             )
-            compared = [comparing.submit(part) for part in comparisons(before, after, copies)]
+            compared = [comparing.submit(part) for part in comparisons(before, after, copies, read_back)]
             sync(out)
             return ByteComparison.total(part.result() for part in compared)
 
@@ -295,25 +302,28 @@ def write_weights(
         return ByteComparison.total(_finished(jobs, folder, options.progress))
 
 
-def write_file(file: TensorFile, changed: Mapping[str, tuple[Tensor, Iterable[Part]]], out: Path, stop: Event) -> None:
+def write_file(
+    file: TensorFile, changed: Mapping[str, tuple[Tensor, Iterable[Part]]], out: Path, stop: Event
+) -> ReadBack:
     """Writes a weight file with changed tensors in their places, or at its end if it has none of their names."""
     kept = {name: (tensor, [tensor.extent]) for name, tensor in file.tensors.items() if name not in changed}
     names = dict.fromkeys((*file.tensors, *changed))
-    write_tensors(out, [changed.get(name) or kept[name] for name in names], file.metadata, stop)
+    return write_tensors(out, [changed.get(name) or kept[name] for name in names], file.metadata, stop)
 
 
-def share_or_copy(source: Path, out: Path, stop: Event, *, hard_link: bool) -> None:
+def share_or_copy(source: Path, out: Path, stop: Event, *, hard_link: bool) -> ReadBack:
     """Copies a file: as a hard link if asked for, else its bytes."""
     if not hard_link:
-        write_parts(out, [Extent(source, 0, source.stat().st_size)], stop)
-        return
+        whole = Extent(source, 0, source.stat().st_size)
+        return NOTHING if clone(source, out) else write_parts(out, [whole], stop)
     try:
-        os.link(source, out)
+        os.link(source.resolve(), out)
     except OSError as error:
         raise OptionError(
             f"cannot link `{source.name}` to `{out.parent.parent}`: {error.strerror}",
             hint=f"leave out {option('hard_link')}, or write to the file system of the source",
         ) from error
+    return NOTHING
 
 
 @contextmanager

@@ -22,6 +22,9 @@ from tokengraft.vocab_plan import VocabPlan
 
 Table = Literal["input", "output"]
 BLOCK = 2048
+"""Rows that are added at a time. Another number would round differently."""
+SMALL_BLOCK = 32
+"""Rows that are measured one by one are read in blocks that fit into the cache of a core."""
 SAMPLE = 1 << 14
 """About so many rows are read for what distinguishes rare tokens: for SmolLM2, half as many give nearly the same."""
 RARER = 2.0
@@ -121,7 +124,8 @@ class TableInfo:
 
     def _trained(self, ids: Ids) -> Ids:
         """The ids whose rows look trained."""
-        lengths = [np.linalg.norm(block.astype(np.float64), axis=1) for block in self.blocks(ids)]
+        blocks = self.blocks(ids, SMALL_BLOCK)
+        lengths = [np.linalg.norm(block.astype(np.float64), axis=1) for block in blocks]
         length = np.concatenate(lengths) if lengths else np.zeros(0)
         usual = np.isfinite(length) & (length > 0)
         if usual.any():
@@ -137,9 +141,9 @@ class TableInfo:
             total += block.sum(axis=0, dtype=np.float64)
         return (total / max(len(ids), 1)).astype(np.float32)
 
-    def blocks(self, ids: Ids) -> Iterator[Rows]:
+    def blocks(self, ids: Ids, size: int = BLOCK) -> Iterator[Rows]:
         """The old rows with some ids, a block at a time, so that no table has to fit into memory."""
-        return (self.read(ids[at : at + BLOCK]) for at in range(0, len(ids), BLOCK))
+        return (self.read(ids[at : at + size]) for at in range(0, len(ids), size))
 
 
 Initialiser = Callable[[NewTokens, TableInfo], Rows]

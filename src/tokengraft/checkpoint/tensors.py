@@ -4,19 +4,19 @@ All models are tensors to the rest of the package: those of safetensors files (`
 and of models in memory. The `safetensors` package reads and writes complete tensors, and its numpy interface has no
 bf16. Rows of Q8_0, a type of ggml, are blocks of 32 numbers as 8-bit integers, with a 16-bit scale before them.
 
-A new file is a sequence of parts (`write_parts`): bytes, and extents of other files. Extents are copied and compared
-without reading them into memory. The kernel copies where it can (`copy_file_range`). On a file system that can share
-blocks, it does, and an extent needs no space of its own.
+A new file is a sequence of parts (`write_parts`): bytes, and extents of other files. It is written block by block, and
+every block is read back at once: its bytes are still in the cache of the core, and no file is read a second time.
 """
 
 import json
-import os
+import sys
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from math import prod
+from operator import eq, itemgetter
 from pathlib import Path
 from threading import Event
 from types import MappingProxyType
@@ -51,6 +51,16 @@ class Extent(NamedTuple):
         """Its parts of at most `PIECE` bytes."""
         places = range(self.start, self.start + self.size, PIECE)
         return (Extent(self.path, at, min(PIECE, self.start + self.size - at)) for at in places)
+
+    def blocks(self) -> Iterator[bytearray]:
+        """Its bytes, in blocks of `BUFFER`. A block is valid until the next one is asked for."""
+        block = bytearray(min(self.size, BUFFER))
+        with self.path.open("rb", buffering=0) as stream:
+            stream.seek(self.start)
+            for at in range(0, self.size, BUFFER):
+                block = block if self.size - at >= BUFFER else bytearray(self.size - at)
+                read_into(stream, memoryview(block))
+                yield block
 
     def read(self) -> Raw:
         """The bytes."""
@@ -119,8 +129,10 @@ class Tensor:
 
     def run(self, begin: int, end: int) -> Extent | Raw:
         """Consecutive rows, as a part of a new file."""
-        if self.data:
-            return self.data()[begin:end]
+        return self.data()[begin:end] if self.data else self.place(begin, end)
+
+    def place(self, begin: int, end: int) -> Extent:
+        """Where consecutive rows are."""
         return Extent(self.path, self.start + begin * self.row_bytes, (end - begin) * self.row_bytes)
 
     def read(self, rows: Ids) -> Raw:
@@ -129,13 +141,14 @@ class Tensor:
             raise IndexError(f"`{self.name}` has {self.rows} rows, and not {rows.max()}")
         if self.data:
             return self.data()[rows]
-        block = np.empty((len(rows), self.row_bytes), np.uint8)
-        breaks = np.flatnonzero(np.diff(rows) != 1) + 1
-        starts = [0, *breaks] if len(rows) else []
+        size = self.row_bytes
+        block = np.empty((len(rows), size), np.uint8)
+        ends = [*(np.flatnonzero(np.diff(rows) != 1) + 1).tolist(), len(rows)]
+        places, raw = (self.start + rows * size).tolist(), block.reshape(-1).data
         with self.path.open("rb", buffering=0) as stream:
-            for begin, end in zip(starts, [*breaks, len(rows)], strict=False):
-                stream.seek(self.start + int(rows[begin]) * self.row_bytes)
-                read_into(stream, block[begin:end].reshape(-1))
+            for begin, end in zip([0, *ends], ends if len(rows) else [], strict=False):
+                stream.seek(places[begin])
+                read_into(stream, raw[begin * size : end * size])
         return block
 
 
@@ -288,21 +301,59 @@ def _q8_0() -> Any:
 
 
 PIECE = 1 << 26
-"""Bytes that are copied or compared at a time: an interrupted run stops after this many."""
+"""Bytes that are compared in one step: an interrupted run stops after this many."""
 BUFFER = 1 << 18
-"""Bytes that are read at a time: both buffers of a comparison fit into the cache of a core."""
+"""Bytes that are copied or compared at a time: both buffers of a comparison fit into the cache of a core."""
 
 
-def write_parts(out: Path, parts: Iterable[Part], stop: Event | None = None) -> None:
-    """Writes a file, until ``stop`` is set."""
+@dataclass(frozen=True)
+class ReadBack:
+    """The extents of other files in a new file, which was equal to them when it was read back."""
+
+    extents: list[tuple[int, Extent]] = field(default_factory=list)
+    """With their places in the new file, in ascending order."""
+
+    def has(self, old: Extent, new: Extent) -> bool:
+        """Whether one extent was copied to the other."""
+        after = bisect_right(self.extents, new.start, key=itemgetter(0))
+        for place, (path, start, size) in self.extents[max(after - 1, 0) : after]:
+            inside, moved_alike = new.start + new.size <= place + size, start - place == old.start - new.start
+            return inside and moved_alike and (path, old.size) == (old.path, new.size)
+        return False
+
+
+NOTHING = ReadBack()
+
+
+def write_parts(out: Path, parts: Iterable[Part], stop: Event | None = None) -> ReadBack:
+    """Writes a file, until ``stop`` is set. Every block is read back and compared with what was to be written."""
+    extents, at, again = list[tuple[int, Extent]](), 0, bytearray()
     # A damaged checkpoint may have rows that are not finite, and numpy would warn of each.
-    with np.errstate(all="ignore"), out.open("wb") as new:
+    with np.errstate(all="ignore"), out.open("wb") as new, out.open("rb", buffering=0) as written:
         for part in parts:
-            raise_if(stop)
             if isinstance(part, Extent):
-                copy_bytes(part, new, stop)
-            else:
-                new.write(part if isinstance(part, bytes) else part.data)
+                extents.append((at, part))
+            for block in _blocks(part):
+                raise_if(stop)
+                new.write(block)
+                new.flush()
+                again = again if len(again) == len(block) else bytearray(len(block))
+                read_into(written, memoryview(again))
+                if again != block:
+                    raise damage(f"the file `{out.name}` differs from what was written, after its first {at:,} bytes")
+                at += len(block)
+    return ReadBack(extents)
+
+
+def _blocks(part: Part) -> Iterable[bytes | bytearray | memoryview]:
+    if isinstance(part, Extent):
+        return part.blocks()
+    return [part if isinstance(part, bytes) else part.ravel().data]
+
+
+def damage(what: str) -> CheckpointError:
+    """The error for a written file that is not what it should be: there is a bug, or the disk fails."""
+    return CheckpointError(f"after writing, {what}", hint="check the disk and try again; please report this")
 
 
 def write_tensors(
@@ -310,25 +361,29 @@ def write_tensors(
     tensors: Iterable[tuple[Tensor, Iterable[Part]]],
     metadata: Mapping[str, Any] | None,
     stop: Event | None = None,
-) -> None:
+) -> ReadBack:
     """Writes a safetensors file: in this order tensors, whose places are not used, of these parts."""
     pairs = [*tensors]
     header = header_bytes((tensor for tensor, _ in pairs), metadata)
-    write_parts(out, chain([header], *(parts for _, parts in pairs)), stop)
+    return write_parts(out, chain([header], *(parts for _, parts in pairs)), stop)
 
 
-def copy_bytes(extent: Extent, target: BinaryIO, stop: Event | None = None) -> None:
-    """Appends an extent of one file to another, until ``stop`` is set."""
-    target.flush()
-    path, start, size = extent
-    with path.open("rb", buffering=0) as source:
-        while size:
-            raise_if(stop)
-            done = _copy_some(source, start, min(size, PIECE), target)
-            if not done:
-                raise too_short(source)
-            start, size = start + done, size - done
-    target.seek(0, os.SEEK_END)
+FICLONE = 0x40049409
+"""The request of Linux that makes a file share the blocks of another."""
+
+
+def clone(source: Path, out: Path) -> bool:
+    """Copies a file without using space, if the file system can share blocks between files."""
+    if sys.platform != "linux":
+        return False
+    import fcntl
+
+    with source.open("rb") as old, out.open("wb") as new:
+        try:
+            fcntl.ioctl(new, FICLONE, old.fileno())
+        except OSError:
+            return False
+    return True
 
 
 def raise_if(stop: Event | None) -> None:
@@ -337,48 +392,9 @@ def raise_if(stop: Event | None) -> None:
         raise CancelledError
 
 
-def too_short(stream: BinaryIO) -> OSError:
-    """The error for a file that ends before its header says."""
-    return OSError(f"`{stream.name}` is shorter than its header says")
-
-
-def _copy_some(source: BinaryIO, start: int, size: int, target: BinaryIO) -> int:
-    """Copies some bytes in the first way that the system has, and returns how many. 0 is the end of the source."""
-    for copy in _COPIERS:
-        with suppress(
-            OSError
-        ):  # two file systems, or not supported: copy in the next way, whose errors are the real ones
-            if done := copy(source.fileno(), target.fileno(), start, size):
-                return done
-    source.seek(start)
-    block = source.read(min(size, 1 << 20))
-    target.write(block)
-    target.flush()
-    return len(block)
-
-
-_WAYS: dict[str, Callable[[int, int, int, int], int]] = {
-    "copy_file_range": lambda source, target, start, size: os.copy_file_range(source, target, size, offset_src=start),
-    "sendfile": lambda source, target, start, size: os.sendfile(target, source, start, size),
-}
-_COPIERS = [copy for name, copy in _WAYS.items() if hasattr(os, name)]
-
-
 def equal_bytes(first: Extent, second: Extent) -> bool:
     """Whether two extents hold the same bytes. A file that ends before its extent does is an error."""
-    if first.size != second.size:
-        return False
-    buffers = np.empty((2, min(first.size, BUFFER)), np.uint8)
-    with first.path.open("rb", buffering=0) as one, second.path.open("rb", buffering=0) as other:
-        one.seek(first.start)
-        other.seek(second.start)
-        for at in range(0, first.size, BUFFER):
-            ours, theirs = buffers[:, : min(first.size - at, BUFFER)]
-            read_into(one, ours)
-            read_into(other, theirs)
-            if not np.array_equal(ours, theirs):
-                return False
-    return True
+    return first.size == second.size and all(map(eq, first.blocks(), second.blocks()))
 
 
 def same_bytes(first: Tensor, second: Tensor) -> bool:
@@ -388,11 +404,11 @@ def same_bytes(first: Tensor, second: Tensor) -> bool:
     return equal_bytes(first.extent, second.extent)
 
 
-def read_into(stream: BinaryIO, buffer: npt.NDArray[np.uint8]) -> None:
+def read_into(stream: BinaryIO, buffer: npt.NDArray[np.uint8] | memoryview) -> None:
     """Fills a buffer of one dimension from the current position of a file."""
     at = 0
     while at < len(buffer):
         done = stream.readinto(buffer[at:])  # type: ignore[attr-defined]
         if not done:
-            raise too_short(stream)
+            raise OSError(f"`{stream.name}` is shorter than its header says")
         at += done

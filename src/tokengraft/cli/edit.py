@@ -146,7 +146,7 @@ def _edit_rows(result: Vocabulary, request: Request) -> Rows:
             yield from _sentencepiece(base, extension)
         yield "first tokens", " ".join(readable(token, base.kind) for token in extension.tokens[:SHOWN]) or "none"
         if base.algorithm == "BPE":
-            yield "merges", f"{len(extension.merges):,} new, {len(new.merges):,} in all"
+            yield "merges", f"{len(extension.merges):,} new, {new.core_vocabulary.n_merges:,} in all"
     elif order is not None:
         yield "tokens", f"{len(order):,} removed by {order.method}, {len(new):,} kept"
         yield from removed_rows(removed_summary(base, (removal.id for removal in order.removals)), order.kept)

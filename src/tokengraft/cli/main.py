@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO, cast
@@ -61,15 +61,28 @@ def _run(arguments: Sequence[str] | None, *, has_stdout: bool) -> int:
         if not given:
             print(START)
             return 0
-        options = build_parser(given[:1]).parse_args(given)  # only the command that runs is imported
-        options.arguments = [*given]
-        from tokengraft.corpus.options import only_paths
+        with _loading_back(given):
+            options = build_parser(given[:1]).parse_args(given)  # only the command that runs is imported
+            options.arguments = [*given]
+            from tokengraft.corpus.options import only_paths
 
-        with only_paths():
-            status: int = options.run(options)
+            with only_paths():
+                status: int = options.run(options)
         return status
     finally:  # A full disk can be reported here, not at exit. `--help` raises, so `finally` is needed.
         sys.stdout.flush()
+
+
+_LOAD_BACK, _NO_RESULT = {"check", "convert", "extend", "prune"}, {"-h", "--help", "--help-all", "--curve"}
+
+
+def _loading_back(given: Sequence[str]) -> AbstractContextManager[None]:
+    """Lets another process import transformers while this one imports the command, if that loads its result back."""
+    if given[0] not in _LOAD_BACK or not _NO_RESULT.isdisjoint(given):
+        return nullcontext()
+    from tokengraft.verify.transformers_loader import transformers_started
+
+    return transformers_started()
 
 
 @contextmanager

@@ -84,6 +84,8 @@ def extend_by_mix(tokenizer: Tokenizer, mixed: Mix, n: int, limits: Limits, **mo
     """What `extend` learns from a mix. The minimum count and frequencies are divided by ``mixed.unit``."""
     scaled = replace(limits, min_count=min(limits.min_count * mixed.unit, _MOST))
     extension = extend(tokenizer, mixed.counts, n, limits=scaled, **more)
+    if mixed.unit == 1:
+        return replace(extension, min_count=limits.min_count)
     merges = tuple(merge._replace(frequency=merge.frequency // mixed.unit) for merge in extension.merges)
     refused = tuple(pair._replace(frequency=pair.frequency // mixed.unit) for pair in extension.refused)
     return replace(extension, merges=merges, refused=refused, min_count=limits.min_count)

@@ -71,7 +71,7 @@ def spell(data: bytes, kind: Kind) -> str | None:
     ('ĠÃµ', '▁õ', None)
     """
     if kind == "byte-level":
-        return "".join(CHARACTER_OF[byte] for byte in data)
+        return data.decode("latin-1").translate(CHARACTER_OF)
     try:
         return data.decode().replace(" ", SPACE)
     except UnicodeDecodeError:
