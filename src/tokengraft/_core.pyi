@@ -85,6 +85,8 @@ class Vocabulary:
         """The ids of both parts of every merge, as 32 bits."""
     def merge_strings(self, start: int = 0, end: int | None = None) -> list[tuple[str, str]]:
         """The merges of some ranks as pairs of strings; by default of all."""
+    def merges_of(self, tokens: list[str]) -> list[tuple[int, int]]:
+        """The merges that make some tokens, by rank: the rank of each, and the place of the token."""
     def common_merges(self, other: Vocabulary) -> int:
         """How many of the first merges are the same as those of another vocabulary."""
     def merge_difference(
@@ -281,14 +283,14 @@ class Counts:
     def changed(self, before: Model, after: Model) -> Counts:
         """The pretokens that two models encode to different tokens, by their strings."""
     def growth(
-        self, model: Model, *, new_ranks: tuple[int, int], new_tokens: list[tuple[int, int]]
+        self, model: Model, *, first_rank: int, merge_numbers: list[int], new_tokens: list[tuple[int, int]]
     ) -> tuple[bytes, bytes, bytes, list[int]]:
-        """How tokens change with each new merge; ``new_ranks`` are the first rank of these and the one after the last.
+        """How tokens change with each new merge. ``merge_numbers`` are those of the new ones, from ``first_rank`` on.
 
         Columns of 64 bits: the number of a new merge, the place of a token in ``new_tokens``, and the change of its
-        occurrences. With the first n new merges, a token occurs as often as its changes with numbers below n add up to.
-        ``new_tokens`` has the id of each, and the number of the first merge that makes it. Then the number of all
-        tokens for every n, from 0 on.
+        occurrences. With the merges of numbers below n, a token occurs as often as its changes with numbers below n add
+        up to. The numbers never fall. ``new_tokens`` has the id of each, and the number of the first merge that makes
+        it. Then the number of all tokens for every n, from 0 on.
         """
 
 def extend(
