@@ -133,10 +133,14 @@ class Model:
         """The ids that the string of a token of another vocabulary is split into."""
     def structure(self) -> tuple[dict[int, tuple[int, int]], list[int], list[int]]:
         """The two parts of every merged token, atomic tokens, unreachable tokens; each by ascending id."""
+    def atomic(self) -> list[int]:
+        """The ids of the tokens that encoding starts from, ascending."""
+    def with_parts(self, ids: list[int]) -> list[int]:
+        """The ids of all tokens that some tokens are made of, theirs included, ascending."""
     def must_stay(self) -> list[int]:
         """The ids of tokens whose removal could change text that is not split into them. For BPE, all."""
-    def parts(self, apart: list[int]) -> list[tuple[int, list[int]]]:
-        """Every token with what its string is split into without it.
+    def parts(self, tokens: list[int], apart: list[int]) -> list[tuple[int, list[int]]]:
+        """Some tokens, each with what its string is split into without it.
 
         For BPE, tokens that merges make have two parts, and the others, without atomic ones and those ``apart``, what
         merges make of their strings.
@@ -355,3 +359,6 @@ def documents(block: Block, skip_bad: bool) -> tuple[list[str], int, int]:
 
 def scripts(texts: list[str]) -> list[list[str]]:
     """The Unicode names of the scripts that each text is written in, sorted."""
+
+def give_back_freed() -> None:
+    """Gives the system memory that was freed and is kept for later."""

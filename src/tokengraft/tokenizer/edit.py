@@ -188,9 +188,9 @@ def unreachable_ranks(tokenizer: Tokenizer) -> dict[str, tuple[int, int]]:
     of that rule the result is empty.
     """
     priorities = tokenizer.merge_priorities
-    if priorities is None or not tokenizer.structure.unreachable:
+    if priorities is None or not tokenizer.unreachable:
         return {}
-    unreachable = (tokenizer.strings[token_id] for token_id in tokenizer.structure.unreachable)
+    unreachable = (tokenizer.strings[token_id] for token_id in tokenizer.unreachable)
     tokens = [string for string in unreachable if string in priorities]
     products = (left + right for left, right in tokenizer.merge_strings())
     # A product that has no priority is ranked with the merge before it.
