@@ -1,7 +1,7 @@
 """Which tokens may be removed, and which are kept by default: white space, punctuation, source code, chat templates."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -29,10 +29,13 @@ _ESCAPE = re.compile(r"""\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|([nrt\\'"]))""
 _ESCAPED = {"n": "\n", "r": "\r", "t": "\t"}
 
 
-def default_tokens(tokenizer: Tokenizer) -> Mapping[str, frozenset[int]]:
-    """The tokens that are kept by default, by reason. They are decided by their text, not by their string."""
+def default_tokens(tokenizer: Tokenizer, texts: Callable[[], Mapping[int, str]]) -> Mapping[str, frozenset[int]]:
+    """The tokens that are kept by default, by reason. They are decided by their text, not by their string.
+
+    ``texts`` gives the `token_texts`, if they are needed.
+    """
     if not tokenizer.kept_by_default:
-        tokenizer.kept_by_default.update(_default_tokens(tokenizer, token_texts(tokenizer)))
+        tokenizer.kept_by_default.update(_default_tokens(tokenizer, texts()))
     return tokenizer.kept_by_default
 
 
@@ -184,12 +187,13 @@ def removable_tokens(tokenizer: Tokenizer, protection: Protection, counts: Preto
                 hint=f"leave out {option('prune_characters')}",
             )
         atomic -= {i for string, i in tokenizer.vocab.items() if len(string) == 1 and string != SPACE}
+    texts = cache(lambda: token_texts(tokenizer))
     reasons: dict[str, Set[int]] = {
         "added or named": added,
         "atomic": atomic,
         "the only spelling of a character": _only_spelling(tokenizer, counts),
-        **(default_tokens(tokenizer) if protection.defaults else {}),
-        "protected": _protected(tokenizer, protection),
+        **(default_tokens(tokenizer, texts) if protection.defaults else {}),
+        "protected": _protected(tokenizer, protection, texts),
     }
     # Not `tokenizer.structure`, which would be kept too.
     reasons["parts of those"] = {*tokenizer.core_model.with_parts([*set[int]().union(*reasons.values())])}
@@ -295,13 +299,12 @@ def _spells_all_bytes(tokenizer: Tokenizer) -> bool:
     return tokenizer.byte_fallback and all(byte_token(byte) in tokenizer.vocab for byte in range(256))
 
 
-def _protected(tokenizer: Tokenizer, protection: Protection) -> set[int]:
+def _protected(tokenizer: Tokenizer, protection: Protection, texts: Callable[[], Mapping[int, str]]) -> set[int]:
     highest = {tokenizer.n_rows - 1} if protection.highest_id and tokenizer.n_rows else set[int]()
     if not protection.tokens and not protection.pattern:
         return highest
-    texts = token_texts(tokenizer)
     by_text: dict[str, set[int]] = {wanted: set() for wanted in protection.tokens}
-    for token_id, text in texts.items():
+    for token_id, text in texts().items():
         if text in by_text:
             by_text[text].add(token_id)
     protected: set[int] = set()
@@ -314,5 +317,5 @@ def _protected(tokenizer: Tokenizer, protection: Protection) -> set[int]:
         protected |= ids
     if protection.pattern:
         pattern = re.compile(protection.pattern)
-        protected |= {i for i, text in texts.items() if pattern.search(text)}
+        protected |= {i for i, text in texts().items() if pattern.search(text)}
     return highest | protected
