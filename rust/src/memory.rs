@@ -1,4 +1,4 @@
-//! Memory that is fast to reach: huge pages, and loads that start before they are needed.
+//! Memory that is fast to reach: huge pages, and loads that start before they are needed. And memory that is given back.
 
 /// Free slots, on huge pages where the system has them: with small pages, address translation costs as much as the slot.
 pub(crate) fn free_slots<T: Copy + Default>(count: usize) -> Vec<T> {
@@ -31,6 +31,16 @@ fn advise_huge_pages<T>(items: &Vec<T>) {
         // holds. A refusal does no harm, so the result is ignored.
         unsafe { libc::madvise(start as *mut libc::c_void, length, libc::MADV_HUGEPAGE) };
     }
+}
+
+/// Gives the system what was freed and is kept for later, before something else needs much memory.
+pub(crate) fn give_back_freed() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    #[allow(unsafe_code)]
+    // SAFETY: it takes no pointer, and the allocator may be called at any time.
+    unsafe {
+        libc::malloc_trim(0)
+    };
 }
 
 /// Starts to load an item, which will be needed soon. A place outside does no harm.

@@ -85,6 +85,8 @@ class Vocabulary:
         """The ids of both parts of every merge, as 32 bits."""
     def merge_strings(self, start: int = 0, end: int | None = None) -> list[tuple[str, str]]:
         """The merges of some ranks as pairs of strings; by default of all."""
+    def merges_of(self, tokens: list[str]) -> list[tuple[int, int]]:
+        """The merges that make some tokens, by rank: the rank of each, and the place of the token."""
     def common_merges(self, other: Vocabulary) -> int:
         """How many of the first merges are the same as those of another vocabulary."""
     def merge_difference(
@@ -131,10 +133,14 @@ class Model:
         """The ids that the string of a token of another vocabulary is split into."""
     def structure(self) -> tuple[dict[int, tuple[int, int]], list[int], list[int]]:
         """The two parts of every merged token, atomic tokens, unreachable tokens; each by ascending id."""
+    def atomic(self) -> list[int]:
+        """The ids of the tokens that encoding starts from, ascending."""
+    def with_parts(self, ids: list[int]) -> list[int]:
+        """The ids of all tokens that some tokens are made of, theirs included, ascending."""
     def must_stay(self) -> list[int]:
         """The ids of tokens whose removal could change text that is not split into them. For BPE, all."""
-    def parts(self, apart: list[int]) -> list[tuple[int, list[int]]]:
-        """Every token with what its string is split into without it.
+    def parts(self, tokens: list[int], apart: list[int]) -> list[tuple[int, list[int]]]:
+        """Some tokens, each with what its string is split into without it.
 
         For BPE, tokens that merges make have two parts, and the others, without atomic ones and those ``apart``, what
         merges make of their strings.
@@ -281,14 +287,14 @@ class Counts:
     def changed(self, before: Model, after: Model) -> Counts:
         """The pretokens that two models encode to different tokens, by their strings."""
     def growth(
-        self, model: Model, *, new_ranks: tuple[int, int], new_tokens: list[tuple[int, int]]
+        self, model: Model, *, first_rank: int, merge_numbers: list[int], new_tokens: list[tuple[int, int]]
     ) -> tuple[bytes, bytes, bytes, list[int]]:
-        """How tokens change with each new merge; ``new_ranks`` are the first rank of these and the one after the last.
+        """How tokens change with each new merge. ``merge_numbers`` are those of the new ones, from ``first_rank`` on.
 
         Columns of 64 bits: the number of a new merge, the place of a token in ``new_tokens``, and the change of its
-        occurrences. With the first n new merges, a token occurs as often as its changes with numbers below n add up to.
-        ``new_tokens`` has the id of each, and the number of the first merge that makes it. Then the number of all
-        tokens for every n, from 0 on.
+        occurrences. With the merges of numbers below n, a token occurs as often as its changes with numbers below n add
+        up to. The numbers never fall. ``new_tokens`` has the id of each, and the number of the first merge that makes
+        it. Then the number of all tokens for every n, from 0 on.
         """
 
 def extend(
@@ -353,3 +359,6 @@ def documents(block: Block, skip_bad: bool) -> tuple[list[str], int, int]:
 
 def scripts(texts: list[str]) -> list[list[str]]:
     """The Unicode names of the scripts that each text is written in, sorted."""
+
+def give_back_freed() -> None:
+    """Gives the system memory that was freed and is kept for later."""

@@ -107,6 +107,23 @@ def test_the_core_reads_a_file_as_python_does_or_not_at_all(data):
     require_same_reading(raw)
 
 
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | STRINGS | st.sampled_from(["},\n{", "\ud800"]),
+    lambda inner: st.lists(inner) | st.dictionaries(STRINGS | st.integers(), inner) | st.tuples(inner),
+    max_leaves=12,
+)
+ROWS = st.lists(st.dictionaries(STRINGS, STRINGS | st.integers(), max_size=3), max_size=3)
+
+
+@given(VALUES | ROWS | st.dictionaries(STRINGS, VALUES | ROWS), STYLES)
+def test_a_layout_is_that_of_python(value, style):
+    comma = ", " if style.indent is None and style.spaced else ","
+    separators = (comma, ": " if style.spaced else ":")
+    text = json.dumps(value, ensure_ascii=style.ascii_only, indent=style.indent, separators=separators)
+    expected = (text + "\n" * style.final_newline).replace("\ud800", "\\ud800").encode()
+    assert style.dump(value) == expected
+
+
 def test_members_may_stand_in_any_order_and_have_any_neighbours():
     whole = document({"a": 0, "b": 1, "ab": 2}, [("a", "b")])
     whole["model"] = {"x": {"model": {"vocab": {"c": 3}}}, "y": '{"vocab": ', **dict(reversed(whole["model"].items()))}

@@ -5,6 +5,7 @@ from fractions import Fraction
 
 import builders
 import pytest
+import rank_files
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,6 +31,8 @@ KINDS = {
     "sentencepiece": lambda folder: tg.load(builders.write(folder, builders.sentencepiece())),
     "no byte fallback": lambda folder: tg.load(builders.write(folder, builders.sentencepiece(byte_fallback=False))),
     "model file": llama2_like,
+    "tiktoken": lambda folder: tg.load(rank_files.explicit(folder)),
+    "tekken": lambda folder: tg.load(rank_files.write_tekken(folder)),
 }
 
 
@@ -111,6 +114,7 @@ def test_one_encoding_gives_support_and_bytes_per_token_of_every_size(of_every_k
     counts, text = tg.count(base, iter(words * 2)), Text("t", tuple(words))
     extension = tg.extend(base, counts, 6)
     sizes = Sizes(base, extension)
+    assert sizes.is_one_run == (not extension.characters)
     found, weighted = sizes.support(counts), sizes.support(counts.scale(7))
     rates = [sizes.bytes_per_token(measured) for measured in (counts, text)]
     for size in range(len(extension) + 1):

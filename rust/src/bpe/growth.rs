@@ -38,9 +38,10 @@ pub struct Growth {
 impl Bpe {
     /// How the tokens of counted pretokens change with each new merge.
     ///
-    /// With the first n new merges, a new token occurs as often as its changes with numbers below n add up to.
-    /// `new_ranks` are the ranks of the new merges, of which the first has number 0. `new_tokens` has the id of each new
-    /// token, and the number of the first merge that makes it.
+    /// With the new merges of numbers below n, a new token occurs as often as its changes with numbers below n add up to.
+    /// The new merges have the ranks from `first_rank` on. `merge_numbers` has their numbers, which never fall: merges of
+    /// one number are there together. `new_tokens` has the id of each new token, and the number of the first merge that
+    /// makes it. A merge of a lower rank may need a new token: it is there with that token.
     ///
     /// # Errors
     ///
@@ -48,7 +49,8 @@ impl Bpe {
     pub fn growth(
         &self,
         counts: &Counts,
-        new_ranks: Range<u32>,
+        first_rank: u32,
+        merge_numbers: &[u32],
         new_tokens: &[(u32, u32)],
         stop: &Stop,
     ) -> Result<Growth> {
@@ -59,8 +61,8 @@ impl Bpe {
             }
         }
         let encoder = self.pretoken_encoder(self.ignores_merges());
-        let last_pairs = self.last_pairs(new_ranks.end);
-        let growing = Growing { encoder: &encoder, new_ranks: new_ranks.clone(), numbers, last_pairs };
+        let last_pairs = self.last_pairs(first_rank + merge_numbers.len() as u32);
+        let growing = Growing { encoder: &encoder, first_rank, merge_numbers, numbers, last_pairs };
         let chunks = counts.chunks(1 << 16, u64::MAX);
         let changes = chunks.into_par_iter().map(|places| growing.changes(counts, places, stop)).try_reduce(
             Changes::default,
@@ -69,7 +71,9 @@ impl Bpe {
                 Ok(sum)
             },
         )?;
-        let (mut totals, mut sorted) = (vec![0i64; new_ranks.len() + 1], Vec::with_capacity(changes.len()));
+        let all_numbers = new_tokens.iter().map(|(_, number)| number).chain(merge_numbers);
+        let n_numbers = all_numbers.max().map_or(0, |&last| last as usize + 1);
+        let (mut totals, mut sorted) = (vec![0i64; n_numbers + 1], Vec::with_capacity(changes.len()));
         for ((number, token), change) in changes {
             match token {
                 ALL => totals[number.wrapping_add(1) as usize] = change,
@@ -118,13 +122,25 @@ enum LastPairs {
 
 struct Growing<'e> {
     encoder: &'e PretokenEncoder<'e>,
-    new_ranks: Range<u32>,
+    first_rank: u32,
+    merge_numbers: &'e [u32],
     /// For each token the number of the merge that first makes it, or `OLD`.
     numbers: Vec<u32>,
     last_pairs: LastPairs,
 }
 
 impl Growing<'_> {
+    /// The number of a new merge.
+    fn number(&self, rank: u32) -> Option<u32> {
+        rank.checked_sub(self.first_rank).and_then(|place| self.merge_numbers.get(place as usize)).copied()
+    }
+
+    /// The ranks of the new merges from a number on.
+    fn ranks_from(&self, number: u32) -> Range<u32> {
+        let start = self.merge_numbers.partition_point(|&other| other < number);
+        self.first_rank + start as u32..self.first_rank + self.merge_numbers.len() as u32
+    }
+
     fn changes(&self, counts: &Counts, places: Range<usize>, stop: &Stop) -> Result<Changes> {
         let mut changes = Changes::default();
         let (mut string, mut symbols, mut own) = (String::new(), Vec::new(), Vec::new());
@@ -179,7 +195,7 @@ impl Growing<'_> {
         };
         let (mut highest, mut merged) = (None, 0);
         self.encoder.encode_by_merges(pretoken, string, symbols, |(left, right), merge| {
-            highest = highest.max(merge.rank.checked_sub(self.new_ranks.start));
+            highest = highest.max(self.number(merge.rank));
             merged += i64::from(highest.is_some());
             let Some(number) = highest.filter(|&number| number < end) else { return };
             changes.push(((number, ALL), -1));
@@ -200,7 +216,7 @@ impl Growing<'_> {
 
     /// The changes inside one pretoken to which merges that rank after the new ones may apply.
     fn changes_with_last(&self, start: &[u32], whole: Option<(u32, u32)>, changes: &mut Vec<((u32, u32), i64)>) {
-        let (new, end) = (&self.new_ranks, whole.map_or(OLD, |(_, number)| number));
+        let end = whole.map_or(OLD, |(_, number)| number);
         let tokens = |lacking: Range<u32>, on_merge: &mut dyn FnMut(u32)| {
             let mut symbols = start.to_vec();
             Ranked { encoder: self.encoder, lacking }.merge(&mut symbols, |_, merge| on_merge(merge.rank));
@@ -208,14 +224,14 @@ impl Growing<'_> {
         };
         // The numbers of the new merges that change the tokens, whatever applies after them.
         let (mut highest, mut numbers) = (None, Vec::new());
-        tokens(new.end..u32::MAX, &mut |rank| {
-            if rank.checked_sub(new.start) > highest {
-                highest = rank.checked_sub(new.start);
+        tokens(self.ranks_from(u32::MAX).end..u32::MAX, &mut |rank| {
+            if self.number(rank) > highest {
+                highest = self.number(rank);
                 numbers.extend(highest.filter(|&number| number < end));
             }
         });
-        let mut states = vec![(OLD, new.clone())];
-        states.extend(numbers.into_iter().map(|number| (number, new.start + number + 1..new.end)));
+        let mut states = vec![(OLD, self.ranks_from(0))];
+        states.extend(numbers.into_iter().map(|number| (number, self.ranks_from(number + 1))));
         let mut states: Vec<_> = states.into_iter().map(|(at, lacking)| (at, tokens(lacking, &mut |_| ()))).collect();
         match whole {
             Some((token, OLD)) => states = vec![(OLD, vec![token])],
@@ -254,7 +270,7 @@ fn add(changes: &mut Changes, key: (u32, u32), change: i64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bpe::{Options, Random};
+    use crate::bpe::{Options, Random, TokenList, Vocabulary};
     use crate::model::Model;
 
     fn counts_of(words: &[String], random: &mut Random) -> Counts {
@@ -305,8 +321,8 @@ mod tests {
             let first = random.below(merges.len());
             let last = if seed % 4 < 2 { merges.len() } else { first + random.below(merges.len() - first) };
             let new = new_tokens(&bpe, &merges, first..last);
-            let ranks = first as u32..last as u32;
-            let growth = bpe.growth(&counts, ranks, &new, &Stop::default()).unwrap();
+            let numbers: Vec<u32> = (0..(last - first) as u32).collect();
+            let growth = bpe.growth(&counts, first as u32, &numbers, &new, &Stop::default()).unwrap();
             for n in 0..=last - first {
                 let dropped: Vec<u32> = new.iter().filter(|(_, at)| *at as usize >= n).map(|(id, _)| *id).collect();
                 // What ranks after the new merges may need a token that is not there yet: then it cannot apply.
@@ -317,12 +333,60 @@ mod tests {
                 let expected = Model::Bpe(smaller).token_counts(&counts, false, false, &Stop::default()).unwrap();
                 let total: u64 = expected.iter().map(|(_, times)| times).sum();
                 assert_eq!(growth.totals[n], total as i64, "seed {seed}, {n} merges");
-                for (place, (id, _)) in (0u32..).zip(&new) {
-                    let below = growth.changes.iter().filter(|c| (c.0 as usize) < n && c.1 == place);
-                    let times = expected.iter().find(|(other, _)| other == id).map_or(0, |(_, times)| *times);
-                    assert_eq!(below.map(|c| c.2).sum::<i64>(), times as i64, "seed {seed}, {n} merges, token {id}");
-                }
+                assert_occurrences(&growth, n, &new, &expected);
             }
         }
+    }
+
+    fn assert_occurrences(growth: &Growth, n: usize, new: &[(u32, u32)], expected: &[(u32, u64)]) {
+        for (place, (id, _)) in (0u32..).zip(new) {
+            let below = growth.changes.iter().filter(|c| (c.0 as usize) < n && c.1 == place);
+            let times = expected.iter().find(|(other, _)| other == id).map_or(0, |(_, times)| *times);
+            assert_eq!(below.map(|c| c.2).sum::<i64>(), times as i64, "{n} merges, token {id}");
+        }
+    }
+
+    /// A model of some tokens, whose ids are their places, in which every pair that makes a token is a merge.
+    fn by_products(strings: &[String], options: &Options) -> (Bpe, Vocabulary) {
+        let mut list = TokenList::default();
+        strings.iter().zip(0..).for_each(|(string, id)| list.push(string, id));
+        let vocabulary = Vocabulary::by_products(list.tokens().unwrap(), |_| false);
+        let tokens = (0..).zip(strings.iter().cloned()).collect();
+        (Bpe::new(tokens, &vocabulary.merges, options).unwrap(), vocabulary)
+    }
+
+    #[test]
+    fn changes_add_up_for_every_number_of_tokens_if_every_pair_that_makes_a_token_is_a_merge() {
+        let mut early = 0;
+        for seed in 0..160u64 {
+            let mut random = Random(seed);
+            let options = Options { ignore_merges: seed % 2 == 0, ..Options::default() };
+            let mut strings: Vec<String> =
+                random.byte_level(24, true, &options).tokens().strings().map(String::from).collect();
+            let is_symbol = |string: &String| string.chars().count() == 1;
+            let n_symbols = strings.iter().filter(|string| is_symbol(string)).count();
+            strings.sort_by_key(|string| !is_symbol(string));
+            let first = n_symbols + random.below(strings.len() - n_symbols);
+            // A token that is older than its parts has merges only with them.
+            let at = n_symbols + random.below(strings.len() - n_symbols);
+            strings[n_symbols..].rotate_left(at - n_symbols);
+            let counts = counts_of(&random.words(80, 9), &mut random);
+            let (bpe, vocabulary) = by_products(&strings, &options);
+            let first_rank = vocabulary.products.partition_point(|&product| (product as usize) < first);
+            let numbers: Vec<u32> =
+                vocabulary.products[first_rank..].iter().map(|product| product - first as u32).collect();
+            let new: Vec<(u32, u32)> = (first as u32..strings.len() as u32).zip(0..).collect();
+            let old = &vocabulary.merges[..first_rank];
+            early += usize::from(old.iter().any(|&(left, right)| left.max(right) as usize >= first));
+            let growth = bpe.growth(&counts, first_rank as u32, &numbers, &new, &Stop::default()).unwrap();
+            for n in 0..=strings.len() - first {
+                let (smaller, _) = by_products(&strings[..first + n], &options);
+                let expected = Model::Bpe(smaller).token_counts(&counts, false, false, &Stop::default()).unwrap();
+                let total: u64 = expected.iter().map(|(_, times)| times).sum();
+                assert_eq!(growth.totals[n], total as i64, "seed {seed}, {n} tokens");
+                assert_occurrences(&growth, n, &new, &expected);
+            }
+        }
+        assert!(early > 20, "{early}");
     }
 }

@@ -94,6 +94,14 @@ impl Vocabulary {
         Ok(Self { tokens, merges, products })
     }
 
+    /// The merges that make some tokens, by rank: the rank of each, and the place of the token.
+    pub(crate) fn merges_of(&self, tokens: &[String]) -> Vec<(usize, usize)> {
+        let place = |(place, string): (usize, &String)| Some((self.tokens.index(string)?, place));
+        let places: FxHashMap<u32, usize> = tokens.iter().enumerate().filter_map(place).collect();
+        let product = |(rank, product): (usize, &u32)| Some((rank, *places.get(product)?));
+        self.products.iter().enumerate().filter_map(product).collect()
+    }
+
     /// How many of the first merges are the same as those of another vocabulary.
     pub(crate) fn common_merges(&self, other: &Self) -> usize {
         self.merge_strings().zip(other.merge_strings()).take_while(|(one, two)| one == two).count()
@@ -153,6 +161,8 @@ mod tests {
         let pairs: Vec<String> = vocabulary.merge_strings().map(|(left, right)| format!("{left} {right}")).collect();
         assert_eq!(pairs, ["a õ", "b a", "b aõ", "ba õ"]);
         assert_eq!(vocabulary.products, [3, 4, 6, 6]);
+        let asked = ["baõ", "c", "aõ"].map(String::from);
+        assert_eq!(vocabulary.merges_of(&asked), [(0, 2), (2, 0), (3, 0)]);
     }
 
     #[test]

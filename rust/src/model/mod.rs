@@ -136,6 +136,29 @@ impl Model {
         }
     }
 
+    /// The ids of the tokens that encoding starts from, ascending.
+    #[must_use]
+    pub fn atomic(&self) -> Vec<u32> {
+        let origins = self.origins();
+        let both = self.tokens().ids().iter().zip(origins.iter());
+        both.filter(|(_, origin)| **origin == Origin::Atomic).map(|(&id, _)| id).collect()
+    }
+
+    /// The ids of all tokens that some tokens are made of, theirs included, ascending.
+    #[must_use]
+    pub fn with_parts(&self, mut ids: Vec<u32>) -> Vec<u32> {
+        let (origins, mut found) = (self.origins(), vec![false; self.tokens().len()]);
+        while let Some(id) = ids.pop() {
+            let Some(token) = self.tokens().index_of_id(id) else { continue };
+            if let (false, Origin::Merged(left, right)) =
+                (std::mem::replace(&mut found[token as usize], true), origins[token as usize])
+            {
+                ids.extend([left, right]);
+            }
+        }
+        self.tokens().ids().iter().zip(found).filter(|(_, found)| *found).map(|(&id, _)| id).collect()
+    }
+
     fn origin(&self, token: u32) -> Origin {
         let string = self.tokens().string(token);
         let is_reachable = match self {

@@ -9,6 +9,7 @@ use tokenizers::{Decoder, NormalizedString, Normalizer, OffsetReferential, Offse
 
 use crate::error::{Error, Result};
 use crate::guard::guarded;
+use crate::memory::give_back_freed;
 use crate::model::Model;
 
 /// A part of a text: what the model gets, or an added token.
@@ -139,6 +140,7 @@ impl Upstream {
     /// When the library cannot read it.
     pub fn from_json(tokenizer_json: &str) -> Result<Self> {
         let refuse = |reason: String| Error::Pipeline { reason };
+        give_back_freed(); // the library needs eight times the size of the text while it reads
         let read = guarded(|| Tokenizer::from_str(tokenizer_json)).map_err(refuse)?;
         let mut tokenizer = read.map_err(|error| refuse(error.to_string()))?;
         tokenizer.with_truncation(None).map_err(|error| refuse(error.to_string()))?.with_padding(None);

@@ -95,17 +95,18 @@ impl PyCounts {
     }
 
     /// How the tokens change with each new merge: the columns of the changes, and the totals.
-    #[pyo3(signature = (model, *, new_ranks, new_tokens))]
+    #[pyo3(signature = (model, *, first_rank, merge_numbers, new_tokens))]
     #[allow(clippy::type_complexity)]
     fn growth<'py>(
         &self,
         py: Python<'py>,
         model: &PyModel,
-        new_ranks: (u32, u32),
+        first_rank: u32,
+        merge_numbers: Vec<u32>,
         new_tokens: Vec<(u32, u32)>,
     ) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyBytes>, Bound<'py, PyBytes>, Vec<i64>)> {
         let bpe = model.0.bpe()?;
-        let found = interruptible(py, |stop| bpe.growth(&self.0, new_ranks.0..new_ranks.1, &new_tokens, stop))?;
+        let found = interruptible(py, |stop| bpe.growth(&self.0, first_rank, &merge_numbers, &new_tokens, stop))?;
         let column =
             |values: Vec<i64>| PyBytes::new(py, &values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>());
         let numbers = column(found.changes.iter().map(|change| i64::from(change.0)).collect());

@@ -77,6 +77,12 @@ fn interruptible<T: Send>(py: Python<'_>, operation: impl FnOnce(&Stop) -> Resul
     raised.map_or_else(|| Ok(result?), Err)
 }
 
+/// Gives the system memory that was freed and is kept for later.
+#[pyfunction]
+fn give_back_freed() {
+    crate::memory::give_back_freed();
+}
+
 /// `tokengraft._core`.
 #[pymodule(name = "_core")]
 fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -97,6 +103,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(extend::of_scripts, module)?)?;
     module.add_function(wrap_pyfunction!(extend::marks, module)?)?;
     module.add_function(wrap_pyfunction!(pipeline::scripts, module)?)?;
+    module.add_function(wrap_pyfunction!(give_back_freed, module)?)?;
     module.add_function(wrap_pyfunction!(segment::edit_distances, module)?)?;
     module.add_function(wrap_pyfunction!(segment::text_size, module)?)?;
     module.add_class::<pipeline::PyUpstream>()?;

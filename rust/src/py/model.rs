@@ -4,9 +4,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyBytes, PyDict, PyString};
+use rustc_hash::FxHashSet;
 
 use super::interruptible;
 use super::vocabulary::PyVocabulary;
+
 use crate::bpe::{byte_of, Alphabet, Bpe, Options, Origin};
 use crate::model::{Model, Remaining, Summary, Unigram, WordPiece};
 
@@ -78,6 +80,16 @@ impl PyModel {
         Ok((merged, atomic, unreachable))
     }
 
+    /// The ids of the tokens that encoding starts from, ascending.
+    fn atomic(&self, py: Python<'_>) -> Vec<u32> {
+        py.detach(|| self.0.atomic())
+    }
+
+    /// The ids of all tokens that some tokens are made of, theirs included, ascending.
+    fn with_parts(&self, py: Python<'_>, ids: Vec<u32>) -> Vec<u32> {
+        py.detach(|| self.0.with_parts(ids))
+    }
+
     /// Ids, strings and bytes of all tokens, by ascending id. `more` has tokens that the vocabulary lacks.
     fn tokens<'py>(
         &self,
@@ -101,9 +113,12 @@ impl PyModel {
         py.detach(|| self.0.must_stay())
     }
 
-    /// What the string of every token is split into without it, as ids.
-    fn parts(&self, py: Python<'_>, apart: Vec<u32>) -> PyResult<Vec<(u32, Vec<u32>)>> {
-        Ok(py.detach(|| self.0.parts(&apart.into_iter().collect()))?)
+    /// What the string of some tokens is split into without them, each with its id.
+    fn parts(&self, py: Python<'_>, tokens: Vec<u32>, apart: Vec<u32>) -> PyResult<Vec<(u32, Vec<u32>)>> {
+        let tokens = FxHashSet::from_iter(tokens);
+        let mut parts = py.detach(|| self.0.parts(&apart.into_iter().collect()))?;
+        parts.retain(|(id, _)| tokens.contains(id));
+        Ok(parts)
     }
 
     /// How often tokens are expected, and how often they are in a text, by themselves or inside another.

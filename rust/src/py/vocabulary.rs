@@ -119,6 +119,11 @@ impl PyVocabulary {
         merges.map(|&(left, right)| PyTuple::new(py, [string(left), string(right)])).collect()
     }
 
+    /// The merges that make some tokens: the rank of each, and the place of the token.
+    fn merges_of(&self, py: Python<'_>, tokens: Vec<String>) -> Vec<(usize, usize)> {
+        py.detach(|| self.0.merges_of(&tokens))
+    }
+
     /// How many of the first merges are the same as those of another vocabulary.
     fn common_merges(&self, py: Python<'_>, other: &Self) -> usize {
         py.detach(|| self.0.common_merges(&other.0))

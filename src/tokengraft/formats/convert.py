@@ -182,7 +182,7 @@ def _rank_file(tokenizer: Tokenizer, to: Format, learned: Mapping[str, int], spe
         "vocab": None,
         "special_tokens": [{"rank": i, "token_str": text, "is_control": True} for i, text in enumerate(by_id)],
     }
-    return RankFile(FrozenDict(learned), end, first, FrozenDict(header), JsonStyle(ascii_only=True))
+    return RankFile(FrozenDict(learned), end, first, FrozenDict(header), JsonStyle(ascii_only=True), is_filled=True)
 
 
 def _by_priority(tokenizer: Tokenizer, others: Collection[str]) -> list[str]:

@@ -180,34 +180,72 @@ def bytes_per_token(tokenizer: Tokenizer, text: Text | PretokenCounts) -> float:
     return share(max(n_bytes - lost_bytes(lost), 0), n_tokens) or 0.0
 
 
+class NewMerges(NamedTuple):
+    """The merges that an extended vocabulary has more than its base, and that stand together in it."""
+
+    first_rank: int
+    numbers: list[int]
+    """The number of each, which never falls."""
+    of_tokens: list[int]
+    """For every new token, the number of the first merge that makes it: its size has the merges up to that number."""
+
+
 class Sizes:
     """An extension of a tokenizer at every size.
 
-    One encoding of a text serves all sizes if the new merges stand together in the table. After them may be those of
-    white space. Otherwise each size needs a tokenizer of its own. ``extended`` is the tokenizer with the extension, if
-    it is known.
+    One encoding of a text serves all sizes if the new merges stand together in the table, in the order in which sizes
+    get them. After them may be those of white space. Otherwise each size needs a tokenizer of its own. ``extended`` is
+    the tokenizer with the extension, if it is known.
     """
 
     def __init__(self, tokenizer: Tokenizer, extension: Extension, extended: Tokenizer | None = None) -> None:
         self.tokenizer, self.extension, self.extended = tokenizer, extension, extended or extension.apply(tokenizer)
-        old, new = tokenizer.core_vocabulary, self.extended.core_vocabulary
-        first, n_merges = new.common_merges(old), len(extension.merges)
-        learned = [(merge.left, merge.right) for merge in extension.merges]
-        self._is_one_run = (
-            tokenizer.algorithm == "BPE"
-            and not extension.characters
-            and new.n_merges == old.n_merges + n_merges
-            and new.merge_strings(first, first + n_merges) == learned
-            and new.merge_strings(first + n_merges) == old.merge_strings(first)
-        )
-        self._ranks = (first, first + n_merges)
-        self._numbers = [number for number, merge in enumerate(extension.merges) if merge.new]
+        self._merges: NewMerges | None = None
+        if tokenizer.algorithm == "BPE" and not extension.characters:
+            by_product = tokenizer.main in (tokenizer.rank_file, tokenizer.piece_file)
+            self._merges = self._merges_by_product() if by_product else self._listed_merges()
 
-    def _growth(self, counts: PretokenCounts) -> tuple[bytes, bytes, bytes, list[int]]:
+    @property
+    def is_one_run(self) -> bool:
+        """Whether one encoding of a text serves all sizes."""
+        return self._merges is not None
+
+    def _listed_merges(self) -> NewMerges | None:
+        """The merges of the extension, each with its number, if they are all that is new."""
+        old, new, merges = self.tokenizer.core_vocabulary, self.extended.core_vocabulary, self.extension.merges
+        first, n_merges = new.common_merges(old), len(merges)
+        if (
+            new.n_merges != old.n_merges + n_merges
+            or new.merge_strings(first, first + n_merges) != [(merge.left, merge.right) for merge in merges]
+            or new.merge_strings(first + n_merges) != old.merge_strings(first)
+        ):
+            return None
+        return NewMerges(first, [*range(n_merges)], [number for number, merge in enumerate(merges) if merge.new])
+
+    def _merges_by_product(self) -> NewMerges | None:
+        """All merges that make new tokens, each with the place of its token, if they stand in that order.
+
+        Rank files and SentencePiece models merge every pair that makes a token. So a size has the merges of all its
+        tokens. Those that make an old token of a new one apply only after the latter was merged.
+        """
+        tokens = self.extension.tokens
+        found = self.extended.core_vocabulary.merges_of([*tokens])
+        ranks, numbers = [rank for rank, _ in found], [number for _, number in found]
+        first = ranks[0] if ranks else 0
+        if ranks != [*range(first, first + len(ranks))] or numbers != sorted(numbers):
+            return None
+        return NewMerges(first, numbers, [*range(len(tokens))])
+
+    def _growth(self, counts: PretokenCounts, merges: NewMerges) -> tuple[bytes, bytes, bytes, list[int]]:
         counts.require(self.extended)
         ids = (self.extended.ids[token] for token in self.extension.tokens)
-        new_tokens = list(zip(ids, self._numbers, strict=True))
-        return counts.table.growth(self.extended.core_model, new_ranks=self._ranks, new_tokens=new_tokens)
+        new_tokens = list(zip(ids, merges.of_tokens, strict=True))
+        return counts.table.growth(
+            self.extended.core_model,
+            first_rank=merges.first_rank,
+            merge_numbers=merges.numbers,
+            new_tokens=new_tokens,
+        )
 
     def _at(self, size: int) -> Tokenizer:
         return self.extension[:size].apply(self.tokenizer) if size else self.tokenizer
@@ -217,8 +255,8 @@ class Sizes:
 
         An occurrence inside a longer token does not count, so this is not the frequency of the token's merge.
         """
-        ratio = text_ratio(counts, training_text)
-        if not self._is_one_run:
+        ratio, merges = text_ratio(counts, training_text), self._merges
+        if merges is None:
 
             @cache
             def encoded(size: int) -> list[int]:
@@ -227,12 +265,12 @@ class Sizes:
                 return expected((total.get(cut.ids[token], 0) for token in self.extension.tokens[:size]), ratio)
 
             return encoded
-        numbers, places, changes = (np.frombuffer(column, "<i8") for column in self._growth(counts)[:3])
+        numbers, places, changes = (np.frombuffer(column, "<i8") for column in self._growth(counts, merges)[:3])
 
         @cache
         def occurrences(size: int) -> list[int]:
             occurring = np.zeros(size, np.int64)
-            end = np.searchsorted(numbers, self._numbers[size - 1], side="right") if size else 0
+            end = np.searchsorted(numbers, merges.of_tokens[size - 1], side="right") if size else 0
             np.add.at(occurring, places[:end], changes[:end])
             return expected(occurring.tolist(), ratio)
 
@@ -240,19 +278,19 @@ class Sizes:
 
     def bytes_per_token(self, text: Text | PretokenCounts) -> Callable[[int], float]:
         """A function from a number of new tokens to bytes per token of a text."""
-        base = self.tokenizer
+        base, merges = self.tokenizer, self._merges
         # A whole pretoken that skips its merges may have characters that no token has.
         is_constant = base.spells_everything or not base.ignore_merges
-        if not self._is_one_run or not is_constant or (isinstance(text, Text) and not text.documents):
+        if merges is None or not is_constant or (isinstance(text, Text) and not text.documents):
             return lambda size: bytes_per_token(self._at(size), text)
         counts = text if isinstance(text, PretokenCounts) else count(self.extended, iter(text.documents))
-        totals, n_added = self._growth(counts)[3], sum(counts.added.values())
+        totals, n_added = self._growth(counts, merges)[3], sum(counts.added.values())
         n_bytes = text.totals.bytes if isinstance(text, PretokenCounts) else text.n_bytes
         kept = max(n_bytes - lost_bytes(counts.lost(self.extended)), 0)
 
         def rate(size: int) -> float:
-            n_merges = self._numbers[size - 1] + 1 if size else 0
-            return share(kept, totals[n_merges] + n_added) or 0.0
+            n_numbers = merges.of_tokens[size - 1] + 1 if size else 0
+            return share(kept, totals[n_numbers] + n_added) or 0.0
 
         return rate
 

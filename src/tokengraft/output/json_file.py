@@ -16,6 +16,7 @@ from tokengraft.errors import CountsError, UnreadableFileError
 from tokengraft.output.atomic import new_file
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_CONTAINERS = (dict, list, tuple)
 _START = re.compile(rb"\s*.(\s*)(.{0,200})", re.DOTALL)
 """The space after the first bracket of a file, and what follows it."""
 MAX_DEPTH = 128  # the limit of serde_json, which every loader of `tokenizer.json` reads with
@@ -51,12 +52,41 @@ class JsonStyle:
 
     def dump(self, document: Any) -> bytes:
         """The document in this layout."""
-        comma = "," if self.indent is not None or not self.spaced else ", "
-        separators = (comma, ": " if self.spaced else ":")
-        text = json.dumps(document, ensure_ascii=self.ascii_only, indent=self.indent, separators=separators)
+        flat = self._encoder(" " if self.spaced else "")
+        text = flat(document) if self.indent is None else self._lines(document, "\n")
         # An unpaired surrogate has no UTF-8 form, so its escape is written.
         text = _SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04x}", text)
         return (text + "\n" * self.final_newline).encode()
+
+    def _encoder(self, gap: str) -> Callable[[Any], str]:
+        """Python's encoder, with a gap after every comma."""
+        separators = (f",{gap}", ": " if self.spaced else ":")
+        return json.JSONEncoder(ensure_ascii=self.ascii_only, separators=separators).encode
+
+    def _lines(self, value: Any, gap: str) -> str:
+        """A value with its parts on lines of their own, each after a gap.
+
+        Python's encoder is in C only where it indents nothing. So it writes objects and lists without inner ones, and
+        lists of such objects, with the gap after their commas.
+        """
+        inner, deeper = f"{gap}{self.indent}", f"{gap}{self.indent}{self.indent}"
+        parts = [*value.values()] if isinstance(value, dict) else [*value] if isinstance(value, list | tuple) else []
+        if not any(isinstance(part, _CONTAINERS) for part in parts):
+            text = self._encoder(inner)(value)
+        elif isinstance(value, dict):
+            encode = self._encoder("")
+            names = (encode({name: 0})[1:-2] for name in value)  # one may be a number
+            lines = (f"{name}{self._lines(part, inner)}" for name, part in zip(names, parts, strict=True))
+            text = f"{{{f',{inner}'.join(lines)}}}"
+        elif all(isinstance(part, dict) and part for part in parts) and not any(
+            isinstance(one, _CONTAINERS) for part in parts for one in part.values()
+        ):
+            # No string has a line end, so this is between two objects.
+            rows = self._encoder(deeper)(value).replace(f"}},{deeper}{{", f"{inner}}},{inner}{{{deeper}")
+            text = f"[{{{deeper}{rows[2:-2]}{inner}}}]"
+        else:
+            text = f"[{f',{inner}'.join(self._lines(part, inner) for part in parts)}]"
+        return f"{text[0]}{inner}{text[1:-1]}{gap}{text[-1]}" if parts else text
 
 
 def parse_json(raw: bytes, name: str) -> Any:

@@ -92,7 +92,10 @@ def adapt_request(request: Request) -> Adaptation:
         parts = count_corpora(job, job.base)
         with transformers_started():  # it is imported while the core learns
             texts = texts_of(job, parts, tests)
-            result = measured(job, texts, new_vocabulary(job, texts))
+            vocabulary = new_vocabulary(job, texts)
+            _core.give_back_freed()  # before a check and a report that need as much memory again
+            result = measured(job, texts, vocabulary)
+            _core.give_back_freed()
             result = replace(result, request=FrozenDict(record_of(job, texts, result.test)))
             done = write_result(job, texts, result)
         clear(work_folder(job.out))

@@ -9,6 +9,8 @@ from math import prod
 from typing import Any, NamedTuple
 from unicodedata import category
 
+import numpy as np
+
 from tokengraft import _core
 from tokengraft.counts.count import NO_SCRIPT
 from tokengraft.counts.pretoken_counts import PretokenCounts
@@ -131,14 +133,15 @@ def unseen_cost(
     token occurs in the counts that it was made from, and in the kept text, which is in them ``factor`` times.
     """
     gone = {removal.id for removal in order.removals[:n]}
-    (expected, uses), parts, total = Expected.of(tokenizer, mixed), parts_of(tokenizer), max(sum(mixed.values()), 1)
+    (expected, uses), total = Expected.of(tokenizer, mixed), max(sum(mixed.values()), 1)
     # All leaves below these limits are removed: an order takes the rarest leaf.
     most = max((removal.decided_by for removal in order.removals[:n]), default=0)
     unseen = (token for token in gone if not mixed.get(token))
     most_useful = max((usefulness_of(token, expected.get(token, 0.0)) for token in unseen), default=0.0)
-    splits = tokenizer.structure.splits
-    built_from = {part for token, pair in splits.items() if token not in gone for part in pair}
-    leaves = {removal.id for removal in order.removals[n:]} - built_from
+    applied = np.frombuffer(tokenizer.core_model.applied(), "<u4").reshape(-1, 3)
+    built_from = applied[~np.isin(applied[:, 0], [*gone]), 1:]
+    leaves = (kept.keys() & {removal.id for removal in order.removals[n:]}).difference(built_from.ravel().tolist())
+    parts = parts_of(tokenizer, (token for token in leaves if mixed[token] == factor))
 
     def is_lost(token: int) -> bool:
         left = mixed[token] - factor

@@ -14,7 +14,7 @@ from tokengraft import _core
 from tokengraft.counts.count import NO_SCRIPT
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import CountsError, OptionError, option
-from tokengraft.tokenizer.inspect import is_whole_pretoken
+from tokengraft.tokenizer.inspect import is_whole_pretoken, tokens_of
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 MoreUses = Callable[[int], Mapping[int, int]]
@@ -131,7 +131,7 @@ def _merge(question: Question) -> Steps:
         Counter(question.frequencies(by_merges=True, uses=True)),
     )
     frequencies = {} if question.by_merges else question.frequencies()
-    skipped = {i: frequencies[i] for i in question.tokenizer.structure.unreachable if frequencies.get(i)}
+    skipped = {i: frequencies[i] for i in question.tokenizer.unreachable if frequencies.get(i)}
 
     def uses_of(token: int) -> dict[int, int]:
         return {i: skipped[token] * times for i, times in Counter(merges.uses(token)).items()}
@@ -170,10 +170,11 @@ def _foreign(question: Question) -> set[int]:
 
 def _unproduced(question: Question) -> Iterator[int]:
     """Tokens that no input produces: neither by merges nor, where merges are skipped, as a whole pretoken."""
-    failing = question.candidates.intersection(question.tokenizer.structure.unreachable)
+    tokenizer = question.tokenizer
+    failing = question.candidates.intersection(tokenizer.unreachable)
     failing -= question.frequencies().keys() if question.counts else set()  # what occurs in the text is produced
-    for token in question.tokenizer.tokens:
-        if token.id in failing and not is_whole_pretoken(question.tokenizer, token):
+    for token in tokens_of(tokenizer, sorted(failing)):
+        if not is_whole_pretoken(tokenizer, token):
             yield token.id
 
 
@@ -229,6 +230,6 @@ class Expected(NamedTuple):
         return cls(*tokenizer.core_model.expected([*counts.items()], [token.id for token in tokenizer.added]))
 
 
-def parts_of(tokenizer: Tokenizer) -> dict[int, list[int]]:
-    """What every token is made of."""
-    return dict(tokenizer.core_model.parts([token.id for token in tokenizer.added]))
+def parts_of(tokenizer: Tokenizer, tokens: Iterable[int]) -> dict[int, list[int]]:
+    """What some tokens are made of."""
+    return dict(tokenizer.core_model.parts([*tokens], [token.id for token in tokenizer.added]))

@@ -1,7 +1,7 @@
 """Which tokens may be removed, and which are kept by default: white space, punctuation, source code, chat templates."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -29,20 +29,33 @@ _ESCAPE = re.compile(r"""\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|([nrt\\'"]))""
 _ESCAPED = {"n": "\n", "r": "\r", "t": "\t"}
 
 
-def default_tokens(tokenizer: Tokenizer, texts: Mapping[int, str]) -> dict[str, set[int]]:
+def default_tokens(tokenizer: Tokenizer, texts: Callable[[], Mapping[int, str]]) -> Mapping[str, frozenset[int]]:
     """The tokens that are kept by default, by reason. They are decided by their text, not by their string.
 
-    ``texts`` has the text of every token by id. Invalid UTF-8 is U+FFFD.
+    ``texts`` gives the `token_texts`, if they are needed.
     """
+    if not tokenizer.kept_by_default:
+        tokenizer.kept_by_default.update(_default_tokens(tokenizer, texts()))
+    return tokenizer.kept_by_default
+
+
+def token_texts(tokenizer: Tokenizer) -> dict[int, str]:
+    """The text of every token by id. Invalid UTF-8 is U+FFFD."""
+    # Not `tokenizer.tokens`, which would be kept: 85 MB for a vocabulary of 262,144 tokens.
+    listed = tokenizer.core_model.tokens(tokenizer.unlisted)
+    return {token_id: data.decode(errors="replace") for token_id, _, data in listed}
+
+
+def _default_tokens(tokenizer: Tokenizer, texts: Mapping[int, str]) -> dict[str, frozenset[int]]:
     words = _code_words()
     # What the chat templates can write by themselves, at the beginning of a text and after a line break.
     written = [text for template in chat_templates(tokenizer) for text in (*_ROLES, *template_texts(template))]
     valid = [text.encode(errors="replace").decode() for text in written]  # a template may have half a surrogate pair
     chats = tokenizer.encode_batch([*dict.fromkeys(text for each in valid for text in (each, f"\n{each}"))])
     return {
-        PLAIN: {token_id for token_id, text in texts.items() if _PLAIN.fullmatch(text)},
-        CODE: {token_id for token_id, text in texts.items() if text.strip(_NOT_LETTERS) in words},
-        CHAT: {token_id for ids in chats for token_id in ids if token_id in texts},
+        PLAIN: frozenset(token_id for token_id, text in texts.items() if _PLAIN.fullmatch(text)),
+        CODE: frozenset(token_id for token_id, text in texts.items() if text.strip(_NOT_LETTERS) in words),
+        CHAT: frozenset(token_id for ids in chats for token_id in ids if token_id in texts),
     }
 
 
@@ -163,7 +176,7 @@ def removable_tokens(tokenizer: Tokenizer, protection: Protection, counts: Preto
     if tokenizer.kind == "sentencepiece":
         # Runs of `▁` have equal scores: their merge order stays defined only if all of them are kept.
         added |= {token_id for string, token_id in tokenizer.ids.items() if not string.strip(SPACE)}
-    atomic = set(tokenizer.structure.atomic) - added
+    atomic = set(tokenizer.core_model.atomic()) - added
     if tokenizer.algorithm != "BPE":
         added |= {*tokenizer.core_model.must_stay(), *_fixed_by_pieces(tokenizer)}
         atomic -= _foreign_characters(tokenizer, counts, every_script=protection.characters)
@@ -174,25 +187,17 @@ def removable_tokens(tokenizer: Tokenizer, protection: Protection, counts: Preto
                 hint=f"leave out {option('prune_characters')}",
             )
         atomic -= {i for string, i in tokenizer.vocab.items() if len(string) == 1 and string != SPACE}
-    # Not `tokenizer.tokens`, which would be kept: 85 MB for a vocabulary of 262,144 tokens.
-    listed = tokenizer.core_model.tokens(tokenizer.unlisted)
-    texts = {token_id: data.decode(errors="replace") for token_id, _, data in listed}
-    del listed
-    reasons = {
+    texts = cache(lambda: token_texts(tokenizer))
+    reasons: dict[str, Set[int]] = {
         "added or named": added,
         "atomic": atomic,
         "the only spelling of a character": _only_spelling(tokenizer, counts),
         **(default_tokens(tokenizer, texts) if protection.defaults else {}),
         "protected": _protected(tokenizer, protection, texts),
     }
-    parts, left = set[int](), [token_id for tokens in reasons.values() for token_id in tokens]
-    while left:
-        token_id = left.pop()
-        if token_id not in parts:
-            parts.add(token_id)
-            left.extend(tokenizer.structure.splits.get(token_id, ()))
-    reasons["parts of those"] = parts
-    ids, kept = set(texts), dict[str, int]()
+    # Not `tokenizer.structure`, which would be kept too.
+    reasons["parts of those"] = {*tokenizer.core_model.with_parts([*set[int]().union(*reasons.values())])}
+    ids, kept = set(tokenizer.ids.values()), dict[str, int]()
     for reason, tokens in reasons.items():
         kept[reason] = len(tokens & ids)
         ids -= tokens
@@ -237,7 +242,7 @@ def _foreign_characters(tokenizer: Tokenizer, counts: PretokenCounts | None, *, 
     if counts is None:
         return set()
     present, strings = dict(counts.table.characters()), tokenizer.strings
-    single = {i: strings[i].removeprefix(CONTINUATION) or strings[i] for i in tokenizer.structure.atomic}
+    single = {i: strings[i].removeprefix(CONTINUATION) or strings[i] for i in tokenizer.core_model.atomic()}
     missing = {i: text for i, text in single.items() if len(text) == 1 and text not in present}
     if every_script:
         return {*missing}
@@ -275,7 +280,7 @@ def _only_spelling(tokenizer: Tokenizer, counts: PretokenCounts | None) -> set[i
         return only | (set(occurring) if only & occurring - {vocab.get(tokenizer.unknown or "")} else set())
     if not tokenizer.ignore_merges:
         return set()
-    unreachable = set(tokenizer.structure.unreachable)
+    unreachable = set(tokenizer.unreachable)
     return {i for string, i in vocab.items() if i in unreachable and any(c not in vocab for c in string)}
 
 
@@ -294,12 +299,12 @@ def _spells_all_bytes(tokenizer: Tokenizer) -> bool:
     return tokenizer.byte_fallback and all(byte_token(byte) in tokenizer.vocab for byte in range(256))
 
 
-def _protected(tokenizer: Tokenizer, protection: Protection, texts: Mapping[int, str]) -> set[int]:
+def _protected(tokenizer: Tokenizer, protection: Protection, texts: Callable[[], Mapping[int, str]]) -> set[int]:
     highest = {tokenizer.n_rows - 1} if protection.highest_id and tokenizer.n_rows else set[int]()
     if not protection.tokens and not protection.pattern:
         return highest
     by_text: dict[str, set[int]] = {wanted: set() for wanted in protection.tokens}
-    for token_id, text in texts.items():
+    for token_id, text in texts().items():
         if text in by_text:
             by_text[text].add(token_id)
     protected: set[int] = set()
@@ -312,5 +317,5 @@ def _protected(tokenizer: Tokenizer, protection: Protection, texts: Mapping[int,
         protected |= ids
     if protection.pattern:
         pattern = re.compile(protection.pattern)
-        protected |= {i for i, text in texts.items() if pattern.search(text)}
+        protected |= {i for i, text in texts().items() if pattern.search(text)}
     return highest | protected

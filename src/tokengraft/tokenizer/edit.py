@@ -18,7 +18,7 @@ from tokengraft.errors import InvalidTokenizerError, OptionError, UnsupportedTok
 from tokengraft.output.json_file import read_result, write_result_file
 from tokengraft.tokenizer.change import Change
 from tokengraft.tokenizer.kind import CHARACTER_OF, SPACE
-from tokengraft.tokenizer.rank_edit import rewritten_ranks
+from tokengraft.tokenizer.rank_edit import changed_ranks
 from tokengraft.tokenizer.rewrite import stale_files
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
@@ -112,7 +112,7 @@ def require_room(tokenizer: Tokenizer, n: int, *, removed: int = 0) -> None:
     if tokenizer.main == tokenizer.rank_file:
         token = CHARACTER_OF[255] * (1 + max(map(len, tokenizer.vocab)))
         ids = dict(tokenizer.ids) | _new_ids([token], tokenizer.ids, tokenizer.freed)
-        rewritten_ranks(tokenizer.files, tokenizer.main, Change(tokenizer.ids, ids, tokenizer.added))
+        changed_ranks(tokenizer.files, tokenizer.main, Change(tokenizer.ids, ids, tokenizer.added))
 
 
 def left_out(base: Tokenizer, changed: Tokenizer) -> dict[str, str]:
@@ -123,7 +123,7 @@ def left_out(base: Tokenizer, changed: Tokenizer) -> dict[str, str]:
     reasons = dict.fromkeys(names, "it lists the old tokens and cannot be rewritten")
     if base.rank_file in reasons:
         try:
-            rewritten_ranks(base.files, base.rank_file, Change(base.ids, changed.ids, changed.added))
+            changed_ranks(base.files, base.rank_file, Change(base.ids, changed.ids, changed.added))
         except UnsupportedTokenizerError as error:
             reasons[base.rank_file] = error.message.partition(": ")[2]
     return reasons
@@ -188,9 +188,9 @@ def unreachable_ranks(tokenizer: Tokenizer) -> dict[str, tuple[int, int]]:
     of that rule the result is empty.
     """
     priorities = tokenizer.merge_priorities
-    if priorities is None or not tokenizer.structure.unreachable:
+    if priorities is None or not tokenizer.unreachable:
         return {}
-    unreachable = (tokenizer.strings[token_id] for token_id in tokenizer.structure.unreachable)
+    unreachable = (tokenizer.strings[token_id] for token_id in tokenizer.unreachable)
     tokens = [string for string in unreachable if string in priorities]
     products = (left + right for left, right in tokenizer.merge_strings())
     # A product that has no priority is ranked with the merge before it.

@@ -88,7 +88,7 @@ def inspect(tokenizer: Tokenizer) -> Inspection:
         [token.id for token in added], examples=EXAMPLES
     )
     layout = id_layout(runs)
-    failing = [*_tokens(tokenizer, unreachable)]
+    failing = [*tokens_of(tokenizer, unreachable)]
     return Inspection(
         kind=tokenizer.kind,
         algorithm=tokenizer.algorithm,
@@ -113,12 +113,12 @@ def inspect(tokenizer: Tokenizer) -> Inspection:
         unreachable_examples=tuple(token.string for token in failing[:EXAMPLES]),
         usable_whole=sum(is_whole_pretoken(tokenizer, token) for token in failing),
         not_utf8=not_utf8,
-        longest=tuple(token.string for token in _tokens(tokenizer, longest)),
+        longest=tuple(token.string for token in tokens_of(tokenizer, longest)),
         files=tuple(sorted(tokenizer.files)),
     )
 
 
-def _tokens(tokenizer: Tokenizer, ids: Iterable[int]) -> Iterator[Token]:
+def tokens_of(tokenizer: Tokenizer, ids: Iterable[int]) -> Iterator[Token]:
     """The tokens of the vocabulary with these ids."""
     for token_id in ids:
         string = tokenizer.core_vocabulary.string_of(token_id) or ""

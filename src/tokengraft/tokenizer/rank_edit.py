@@ -14,7 +14,7 @@ from tokengraft.tokenizer.change import Change
 from tokengraft.tokenizer.rank_file import RankFile, known_encoding
 
 
-def rewritten_ranks(files: Mapping[str, bytes], name: str, change: Change) -> bytes:
+def changed_ranks(files: Mapping[str, bytes], name: str, change: Change) -> RankFile:
     """The rank file of this name after a change. `UnsupportedTokenizerError` says why it cannot express the change."""
     ranks = RankFile.read(files[name], name)
     texts = {text for text, _ in change.specials.values()}
@@ -47,7 +47,9 @@ def rewritten_ranks(files: Mapping[str, bytes], name: str, change: Change) -> by
             "ranks, give special tokens their ids: `tokengraft convert --special-tokens` with a JSON object",
         )
     ids = FrozenDict({token: learned[token] for token in order})
-    return replace(ranks, ids=ids, end=end).write(fill=by_place)
+    changed = replace(ranks, ids=ids, end=end, is_filled=by_place or ranks.is_filled)
+    changed.require_writable()
+    return changed
 
 
 def _special_places(files: Mapping[str, bytes], name: str, ranks: RankFile, change: Change) -> tuple[bool, int | None]:

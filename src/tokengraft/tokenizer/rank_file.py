@@ -9,7 +9,7 @@ import re
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from hashlib import sha256
 from typing import Any, Literal, NoReturn
 
@@ -52,11 +52,13 @@ class RankFile:
     """What a tekken file has beside its tokens. A tiktoken file has only tokens."""
     style: JsonStyle | None = None
     """The layout of a tekken file."""
+    is_filled: bool = False
+    """Whether ranks without a token have a placeholder, as in every tekken file."""
 
     @classmethod
     def read(cls, raw: bytes, name: str) -> "RankFile":
         """The tokens in the bytes of a file."""
-        return _read_tekken(raw, name) if _is_json(raw) else cls(*_checked(_tiktoken_entries(raw, name), name))
+        return _read(raw, name)
 
     @property
     def format(self) -> Format:
@@ -104,16 +106,20 @@ class RankFile:
         """The hash of the lines of a tiktoken file."""
         return sha256(b"".join(_lines(self._by_rank()))).hexdigest()
 
-    def write(self, *, fill: bool = False) -> bytes:
-        """The bytes of the file. With ``fill``, ranks without a token have a placeholder, as in every tekken file."""
+    def require_writable(self) -> None:
+        """Refuses a file that would have too many placeholders."""
+        unused = self.end - self.first - len(self.ids)
+        if self.is_filled and unused > MAX_UNUSED:
+            raise UnsupportedTokenizerError(
+                f"`{self.format}` cannot express the change: {unused:,} ranks would have no token",
+                hint="close the holes: `Tokenizer.compact`",
+            )
+
+    def write(self) -> bytes:
+        """The bytes of the file."""
+        self.require_writable()
         entries = self._by_rank()
-        if fill or self.header is not None:
-            unused = self.end - self.first - len(entries)
-            if unused > MAX_UNUSED:
-                raise UnsupportedTokenizerError(
-                    f"`{self.format}` cannot express the change: {unused:,} ranks would have no token",
-                    hint="close the holes: `Tokenizer.compact`",
-                )
+        if self.is_filled:
             tokens = {rank: token for token, rank in entries}
             entries = [(tokens.get(rank, _UNUSED % rank), rank) for rank in range(self.end - self.first)]
         if self.header is None:
@@ -131,6 +137,12 @@ class RankFile:
 
     def _by_rank(self) -> list[tuple[bytes, int]]:
         return [(token.translate(_BYTES).encode("latin-1"), i - self.first) for token, i in self.ids.items()]
+
+
+@lru_cache(maxsize=2)
+def _read(raw: bytes, name: str) -> RankFile:
+    """The tokens of a file. A change and its checks ask for those of the same two files again and again."""
+    return _read_tekken(raw, name) if _is_json(raw) else RankFile(*_checked(_tiktoken_entries(raw, name), name))
 
 
 def rank_file(files: Mapping[str, bytes]) -> str | None:
@@ -213,7 +225,7 @@ def _read_tekken(raw: bytes, name: str) -> RankFile:
             )
     ids, end = _checked(entries, name, first)
     header = FrozenDict({key: None if key == "vocab" else value for key, value in content.items()})
-    return RankFile(ids, end, first, header, JsonStyle.of(raw))
+    return RankFile(ids, end, first, header, JsonStyle.of(raw), is_filled=True)
 
 
 def _checked(entries: list[tuple[bytes, int]], name: str, first: int = 0) -> tuple[FrozenDict[str, int], int]:

@@ -15,7 +15,7 @@ from tokengraft.tokenizer.added import ADDED, ADDITIONAL, EXTRA, LISTING, SETTIN
 from tokengraft.tokenizer.change import Change
 from tokengraft.tokenizer.kind import processor_steps
 from tokengraft.tokenizer.piece_model import PieceModel, piece_file
-from tokengraft.tokenizer.rank_edit import rewritten_ranks
+from tokengraft.tokenizer.rank_edit import changed_ranks
 from tokengraft.tokenizer.rank_file import ENCODING, RankFile, family_encoding, rank_file
 
 ID_FIELD = re.compile(r"(^|_)token_(id|ids|index)$")
@@ -108,7 +108,7 @@ def _rewritten_rank_files(files: Mapping[str, bytes], change: Change, main: str 
     if name is None:
         return
     try:
-        rewritten = rewritten_ranks(files, name, change)
+        rewritten = changed_ranks(files, name, change).write()
     except UnsupportedTokenizerError:
         if name == main:
             raise

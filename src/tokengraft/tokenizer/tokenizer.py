@@ -110,6 +110,11 @@ class Tokenizer(TokenizerContent):
         return {}
 
     @cached_property
+    def kept_by_default(self) -> dict[str, frozenset[int]]:
+        """What `pruning.removable.default_tokens` found, by reason. It reads the text of every token."""
+        return {}
+
+    @cached_property
     def structure(self) -> MergeStructure:
         """Which merge makes each token, which tokens are atomic and which are unreachable."""
         merged, atomic, unreachable = self.core_model.structure()
@@ -153,7 +158,7 @@ class Tokenizer(TokenizerContent):
             settings += [self.algorithm, self.model.get("max_input_chars_per_word"), dict(self.scores), apart]
         first = json.dumps(settings, sort_keys=True)[:-1]
         priorities, last = self.merge_priorities or {}, ""
-        if priorities and self.structure.unreachable:
+        if priorities and self.unreachable:
             by_priority = sorted(priorities, key=lambda string: (priorities[string], self.ids.get(string, -1)))
             last = "".join(f", {json.dumps(string)}" for string in by_priority)
         return sha256(b"".join([f"{first}, ".encode(), strings, f"{last}]".encode(), merges])).hexdigest()

@@ -32,7 +32,7 @@ from tokengraft.progress import stage
 from tokengraft.pruning.cost import lost_characters
 from tokengraft.tokenizer.added import SETTINGS
 from tokengraft.tokenizer.inspect import id_layout
-from tokengraft.tokenizer.kind import CHARACTER_OF, byte_token, token_bytes
+from tokengraft.tokenizer.kind import CHARACTER_OF, CONTINUATION, SPACE, byte_token, token_bytes
 from tokengraft.tokenizer.known_tokens import HINT, broken, has_numbered
 from tokengraft.tokenizer.marks import joined_like, joined_scripts, tokens_across_cuts
 from tokengraft.tokenizer.rewrite import renumbered
@@ -140,7 +140,13 @@ def added_found(tokenizer: Tokenizer) -> Finding:
         if not any(token.id in _encoded(tokenizer, text) for text in texts):
             wrong.append(f"{token.content!r} encodes to {_encoded(tokenizer, token.content)}, not {token.id}")
     name, added = "added tokens found", {token.content for token in tokenizer.added}
-    ordinary = {token_bytes(string, tokenizer.kind): string for string in tokenizer.vocab if string not in added}
+    # Only these may have the bytes of an added token, which is another string.
+    if tokenizer.kind == "byte-level":
+        spelled = {"".join(CHARACTER_OF[byte] for byte in content.encode()) for content in added}
+        near = (string for string in tokenizer.vocab if string in spelled)
+    else:
+        near = (string for string in tokenizer.vocab if SPACE in string or string.startswith((CONTINUATION, "<0x")))
+    ordinary = {token_bytes(string, tokenizer.kind): string for string in near if string not in added}
     double = [content for content in added if ordinary.get(content.encode(), content) != content]
     if double and not wrong:
         detail = f"{len(double):,} have the text of an ordinary token, which is never found now"

@@ -213,18 +213,19 @@ def _problems(folder: Path, tokenizer: Tokenizer, texts: list[str], base: Tokeni
 def _without(texts: Iterable[str], contents: Iterable[str]) -> list[str]:
     """The texts that have none of the contents in them.
 
-    Looks up the parts of a text by length: there may be ten thousand added tokens, and as many texts.
+    Looks up parts of a text by their first character and length: there may be ten thousand added tokens, and as many
+    texts.
 
     >>> _without(["the cat", "the<x>", "a <yy> b"], ["<x>", "<yy>"])
     ['the cat']
     """
-    by_length: dict[int, set[str]] = {}
+    by_start: dict[str, dict[int, set[str]]] = {}
     for content in contents:
-        by_length.setdefault(len(content), set()).add(content)
+        by_start.setdefault(content[:1], {}).setdefault(len(content), set()).add(content)
 
     def has_one(text: str) -> bool:
-        parts = ((text[at : at + n], some) for n, some in by_length.items() for at in range(len(text) - n + 1))
-        return any(part in some for part, some in parts)
+        starts = ((at, by_start[character]) for at, character in enumerate(text) if character in by_start)
+        return any(text[at : at + n] in some for at, by_length in starts for n, some in by_length.items())
 
     return [text for text in texts if not has_one(text)]
 
