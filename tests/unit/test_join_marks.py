@@ -3,6 +3,8 @@
 import json
 import shutil
 import unicodedata
+from dataclasses import replace
+from importlib import import_module
 from itertools import product
 
 import builders
@@ -17,7 +19,7 @@ from rank_files import write_tekken
 
 import tokengraft as tg
 from tokengraft import _core, errors
-from tokengraft.tokenizer.marks import cut_scripts, joined_like, joined_scripts
+from tokengraft.tokenizer.marks import cut_scripts, joined_like, joined_scripts, kept_marks
 from tokengraft.tokenizer.rank_file import PATTERNS
 from tokengraft.verify.check import marks_loaded
 
@@ -219,29 +221,132 @@ def test_programs_with_the_pattern_in_their_code_cannot_use_it(place):
     assert whole == cut
 
 
-@pytest.mark.parametrize(("model_type", "refused"), [("qwen2", True), ("qwen3", False)])
-def test_models_whose_class_in_transformers_has_a_pattern_of_its_own_are_refused(
-    tmp_path, tokengraft, model_type, refused
-):
+@pytest.fixture
+def qwen(tmp_path):
+    """Makes a folder of a model type with Qwen's pipeline, and what `extend` is asked for."""
     pytest.importorskip("transformers")
+    (tmp_path / "hi.txt").write_text("\n".join(HINDI), encoding="utf-8")
     document = builders.byte_level() | {"pre_tokenizer": builders.split_by(PATTERNS["qwen2"])}
     document["normalizer"] = {"type": "NFC"}
-    source = builders.write(tmp_path / "model", document, **{"config.json": json.dumps({"model_type": model_type})})
-    (tmp_path / "hi.txt").write_text("\n".join(HINDI), encoding="utf-8")
-    asked = ("extend", source, "--corpus", tmp_path / "hi.txt", "--add", 30, "--out", tmp_path / "out")
-    if refused:
-        assert "leave out --join-marks" in tokengraft(*asked, "--join-marks", "Devanagari", code=2).err
+
+    def make(model_type, **others):
+        config = {"config.json": json.dumps({"model_type": model_type})} if model_type else {}
+        return builders.write(tmp_path / str(model_type), document, **config, **others)
+
+    return make
+
+
+def joined_and_extended(source):
+    joined = tg.tokenizer.join_marks(tg.load(source), ["Devanagari"])
+    return tg.extend(joined, tg.count(joined, iter(HINDI)), 30).apply(joined)
+
+
+@pytest.mark.usefixtures("transformers_running")
+def test_models_whose_class_in_transformers_has_a_pattern_of_its_own_are_refused(qwen, tmp_path, tokengraft):
+    source = qwen("qwen2")
+    text, join = tmp_path / "hi.txt", ("--join-marks", "Devanagari")
+    for asked in (("extend", source, "--corpus", text), ("adapt", source, "--target", text, "--keep", text)):
+        refused = tokengraft(*asked, "--add", 30, *join, "--out", tmp_path / "out", code=2)
+        assert "cuts words at 80 of 80 marks" in refused.err
+        assert "leave out --join-marks" in refused.err
         assert not (tmp_path / "out").exists()
-        tokengraft(*asked)
-        joined = tg.tokenizer.join_marks(tg.load(source), ["Devanagari"])
-        new = tg.extend(joined, tg.count(joined, iter(HINDI)), 30).apply(joined)
-        (finding,) = marks_loaded(new, source)
-        assert finding.outcome == "fail"
-    else:
-        tokengraft(*asked, "--join-marks", "Devanagari")
-        (finding,) = marks_loaded(tg.load(tmp_path / "out"), source)
-        assert finding.outcome == "pass"
-        assert [*marks_loaded(tg.load(source), source)] == []
+    tokengraft("extend", source, "--corpus", text, "--add", 30, "--out", tmp_path / "out")
+    (finding,) = marks_loaded(joined_and_extended(source), source)
+    assert finding.outcome == "fail"
+
+
+@pytest.mark.usefixtures("transformers_running")
+@pytest.mark.parametrize("model_type", ["qwen3", "llama", "gpt2", "gpt_neox"])
+def test_models_whose_settings_name_the_class_are_read_as_they_are(qwen, tmp_path, tokengraft, model_type):
+    source = qwen(model_type)
+    asked = ("--corpus", tmp_path / "hi.txt", "--add", 30, "--join-marks", "Devanagari", "--out", tmp_path / "out")
+    assert "not checked" not in tokengraft("extend", source, *asked).err
+    (finding,) = marks_loaded(tg.load(tmp_path / "out"), source)
+    assert finding.outcome == "pass"
+    assert [*marks_loaded(tg.load(source), source)] == []
+
+
+@pytest.mark.usefixtures("without_libraries")
+def test_what_could_not_be_checked_is_a_warning(qwen, tmp_path, tokengraft, monkeypatch):
+    monkeypatch.setattr(import_module("tokengraft.verify.check"), "transformers_installed", lambda: False)
+    asked = ("--corpus", tmp_path / "hi.txt", "--add", 30, "--join-marks", "Devanagari", "--out", tmp_path / "out")
+    assert "not checked: transformers is not installed" in tokengraft("extend", qwen("qwen3"), *asked).err
+
+
+@pytest.mark.usefixtures("transformers_running")
+def test_transplant_refuses_a_joined_tokenizer_for_such_a_model(place, tokengraft):
+    new = tg.save(joined_and_extended("model"), place / "new")
+    tokengraft("transplant", "model", new, "--out", "fine")
+    config = json.loads((place / "model" / "config.json").read_text())
+    (place / "model" / "config.json").write_text(json.dumps(config | {"model_type": "qwen2"}))
+    assert "split pattern of its own" in tokengraft("transplant", "model", new, "--out", "none", code=2).err
+    assert not (place / "none").exists()
+
+
+def test_code_of_the_folder_is_refused(qwen):
+    settings = json.dumps({"auto_map": {"AutoTokenizer": [None, "own.Tokenizer"]}})
+    with pytest.raises(errors.UnsupportedTokenizerError, match="auto_map"):
+        tg.tokenizer.join_marks(tg.load(qwen(None, **{"tokenizer_config.json": settings})), ["Devanagari"])
+
+
+# What is preserved, and what the gain is measured against.
+
+
+def test_words_whose_ids_change_by_joining_are_not_preserved_and_named(place, tokengraft):
+    document = builders.with_tokens(builders.byte_level() | {"added_tokens": []}, "ह", "ि")
+    letter, mark = ("".join(builders.CHARACTERS[byte] for byte in text.encode()) for text in "हि")
+    document["model"]["vocab"][letter + mark] = max(document["model"]["vocab"].values()) + 1
+    document["model"]["merges"].append([letter, mark])  # which the source cannot use: it cuts between the two
+    source = builders.write(place / "source", document)
+    base, joined = tg.load(source), tg.tokenizer.join_marks(tg.load(source), ["Devanagari"])
+    assert base.encode("हिन") != joined.encode("हिन")
+    (place / "keep.txt").write_text("हिन the cat\n" * 30, encoding="utf-8")
+    asked = (
+        "extend",
+        source,
+        "--corpus",
+        "hi.txt",
+        "--add",
+        20,
+        "--join-marks",
+        "Devanagari",
+        "--preserve",
+        "keep.txt",
+    )
+    refused = tokengraft(*asked, "--preserve-exactly", "--out", "exact", code=2)
+    assert "words of the preserved text are not cut at combining marks any more" in refused.err
+    shown = tokengraft(*asked, "--out", "new")
+    assert "words that are not cut at combining marks any more" in shown.out
+    assert "all other pretokens" in shown.out
+    check = ("check", "new", "--base", source, "--preserve", "keep.txt")
+    assert "because words are not cut at combining marks" in tokengraft(*check).out
+    assert "they are not cut any more" in tokengraft(*check, "--preserve-exactly", code=1).out
+    with pytest.raises(errors.InvalidTokenizerError, match="not cut any more"):
+        tg.check(tg.load("new"), base, preserve=tg.count(joined, "keep.txt")).raise_for_failures()
+
+
+def test_a_class_of_another_version_of_unicode_is_still_a_joined_one(base):
+    joined = tg.tokenizer.join_marks(base, ["Devanagari"])
+    older = replace(joined, rest=joined.rest.replace("\\\\uA8FF]", "]"))
+    assert kept_marks(older) == kept_marks(joined).replace("\ua8ff", "")
+    assert joined_scripts(older) != []
+    assert outcome(tg.check(older), "combining marks").outcome == "note"
+
+
+@pytest.mark.parametrize("pattern", [
+    r"[[:alpha:]\p{L}+]+|\p{N}+|\p{L}+", r"(?x) \p{L}+ # \p{L}+", r"(?<=\s)\p{L}+|\S", r"\p{L}+{2}|.", r"\p{L}++|.",
+])  # fmt: skip
+def test_patterns_that_cannot_be_changed_by_their_text_are_refused(tmp_path, pattern):
+    with pytest.raises(tg.TokengraftError, match=r"pattern|cuts words"):
+        tg.tokenizer.join_marks(shaped(tmp_path / "own", pattern), ["Devanagari"])
+
+
+def test_a_pipeline_that_cuts_words_in_another_step_is_refused(tmp_path):
+    document = builders.byte_level() | {"pre_tokenizer": builders.split_by(builders.LLAMA3_PATTERN)}
+    marks = {"type": "Split", "pattern": {"Regex": r"\p{M}"}, "behavior": "Isolated", "invert": False}
+    document["pre_tokenizer"]["pretokenizers"].insert(1, marks)
+    with pytest.raises(errors.UnsupportedTokenizerError, match="another step of the pipeline cuts words"):
+        tg.tokenizer.join_marks(tg.load(builders.write(tmp_path / "cut", document)), ["Devanagari"])
 
 
 def test_scripts_that_are_cut_are_found_where_joining_helps(cutting, tmp_path, llama2):

@@ -206,7 +206,8 @@ def learned_for(extension: Extension) -> dict[str, int]:
 def preserved_rows(extension: Extension, cost: PreserveCost, same: str = "ids") -> Iterator[tuple[str, str]]:
     """What was preserved, what was not, and the cost of it. ``same`` says what did not change: `ids` or `tokens`."""
     left_out = extension.provenance.get("not_preserved")
-    yield "preserved", f"all {'other ' * bool(left_out)}pretokens of the preserved text have the same {same}"
+    other = "other " * ("not_preserved" in extension.provenance or "joined" in extension.provenance)
+    yield "preserved", f"all {other}pretokens of the preserved text have the same {same}"
     if left_out:
         yield (
             "not preserved",
@@ -214,6 +215,9 @@ def preserved_rows(extension: Extension, cost: PreserveCost, same: str = "ids") 
             f"{', '.join(left_out['scripts'])}: scripts of the targets with less than 1 % of the letters of the text",
         )
         yield "hint", "--preserve-exactly preserves these too"
+    if joined := extension.provenance.get("joined"):
+        numbers = f"{joined['pretokens']:,} pretokens ({joined['occurrences']:,} occurrences)"
+        yield "not preserved", f"{numbers}: words that are not cut at combining marks any more"
     yield "refused", f"{len(extension.refused):,} candidates that occur in the preserved text"
     yield (
         "cost",

@@ -2,17 +2,20 @@
 
 import argparse
 import json
+from pathlib import Path
 
 from tokengraft.checkpoint.result import Transplant
 from tokengraft.checkpoint.table import TransplantOptions
 from tokengraft.checkpoint.transplant import transplant
-from tokengraft.cli.commands import input_paths, options_in, print_result, print_table, say
-from tokengraft.errors import require
+from tokengraft.cli.commands import input_paths, options_in, print_result, print_table, print_warnings, say
+from tokengraft.errors import UnsupportedTokenizerError, require
 from tokengraft.formats import load
 from tokengraft.options.option import given_options
 from tokengraft.options.table import options_of
 from tokengraft.output.atomic import require_distinct, require_new
 from tokengraft.progress import one_stage
+from tokengraft.tokenizer.marks import JOINER
+from tokengraft.tokenizer.rewrite import TOKENIZER_JSON
 from tokengraft.vocab_plan import PlanSummary, plan
 
 _HOLE_ROWS = {"zero": "zeros", "lowest": "the mean of kept rows, never the most likely"}
@@ -28,6 +31,7 @@ def run_transplant(options: argparse.Namespace) -> int:
         model, suffixes = options.model, {".safetensors", ".gguf", ".bin", ".pt", ".pth"}  # supported or not
         if not any(path.suffix in suffixes for path in (model.iterdir() if model.is_dir() else [model])):
             return _show_plan(options)
+    _require_marks_loaded(Path(options.model), Path(options.tokenizer))
     given = given_options(options_of("transplant"), options)
     with one_stage("writing", quiet=options.quiet or options.dry_run) as progress:
         done = transplant(
@@ -46,6 +50,20 @@ def run_transplant(options: argparse.Namespace) -> int:
     if not options.dry_run:
         say(f"wrote `{options.out}`", options)
     return 0
+
+
+def _require_marks_loaded(model: Path, tokenizer: Path) -> None:
+    """Refuses a tokenizer that keeps words with marks whole, if the class of the model's type cuts them."""
+    file = tokenizer / TOKENIZER_JSON
+    if not file.is_file() or JOINER not in file.read_bytes():  # most are not joined: they are not loaded for this
+        return
+    from tokengraft.verify.check import marks_loaded  # the checks need most of the package
+
+    for finding in marks_loaded(load(tokenizer), model):
+        if finding.outcome == "fail":
+            raise UnsupportedTokenizerError(finding.detail, hint=finding.fix)
+        if finding.outcome == "note":
+            print_warnings([f"{finding.name}: {finding.detail}"])
 
 
 def _show_plan(options: argparse.Namespace) -> int:

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -18,6 +18,7 @@ from tokengraft.learn.include import WordList
 from tokengraft.learn.limits import Limits, Parity, languages_of
 from tokengraft.learn.trainer import CHARACTER_COVERAGE, WordListError
 from tokengraft.representation import FrozenDict, shown
+from tokengraft.tokenizer.marks import kept_marks
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 LEAST_GAIN = Fraction(1, 10)
@@ -35,14 +36,21 @@ class Preserved:
     """Pretokens of the text that are not preserved."""
     scripts: tuple[str, ...] = ()
     """The scripts of those, sorted."""
+    joined: PretokenCounts | None = None
+    """Words that are not preserved because they are not cut at combining marks any more."""
 
     def noted_in(self, extension: Extension) -> Extension:
         """The extension with what was not preserved in its provenance."""
-        if self.left_out is None:
-            return extension
-        occurrences = self.left_out.table.total()
-        lost = {"scripts": [*self.scripts], "pretokens": len(self.left_out), "occurrences": occurrences}
-        return replace(extension, provenance=FrozenDict({**extension.provenance, "not_preserved": lost}))
+        noted = dict(extension.provenance)
+        if self.left_out is not None:
+            noted["not_preserved"] = {"scripts": [*self.scripts], **_size(self.left_out)}
+        if self.joined is not None:
+            noted["joined"] = _size(self.joined)
+        return replace(extension, provenance=FrozenDict(noted))
+
+
+def _size(counts: PretokenCounts) -> dict[str, int]:
+    return {"pretokens": len(counts), "occurrences": counts.table.total()}
 
 
 def preserved_text(
@@ -81,13 +89,9 @@ def _split(
     rare = {name for name in letters if scripts is None or name in scripts} - written_in(letters)
     if not rare:
         return text, None, ()
-    data, offsets, numbers = text.table.columns()
-    starts, occurrences = np.frombuffer(offsets, "<u8"), np.frombuffer(numbers, "<u8")
-    pattern = b"|".join(re.escape(letter.encode()) for letter, name in script_of.items() if name in rare)
-    found = np.fromiter((match.start() for match in re.finditer(pattern, data)), np.uint64)
+    occurrences = np.frombuffer(text.table.columns()[2], "<u8")
     written, sizes = dict[int, set[str]](), Counter[str]()
-    for place in np.unique(np.searchsorted(starts, found, side="right") - 1).tolist():
-        pretoken = data[int(starts[place]) : int(starts[place + 1])].decode(errors="replace")
+    for place, pretoken in _with_any(text, (letter for letter, name in script_of.items() if name in rare)):
         named = [script_of[character] for character in pretoken if character in script_of]
         written[place] = rare.intersection(named)
         sizes.update(dict.fromkeys(written[place], len(named) * int(occurrences[place])))
@@ -99,6 +103,33 @@ def _split(
         return text, None, ()
     kept, left_out = (replace(text, table=chosen_rows(text.table, chosen)) for chosen in (~mask, mask))
     return kept, left_out, tuple(rare)
+
+
+def _with_any(text: PretokenCounts, characters: Iterable[str]) -> Iterator[tuple[int, str]]:
+    """The pretokens that have one of the characters, with their places."""
+    data, offsets, _ = text.table.columns()
+    starts = np.frombuffer(offsets, "<u8")
+    pattern = b"|".join(re.escape(character.encode()) for character in characters)
+    found = np.fromiter((match.start() for match in re.finditer(pattern, data)), np.uint64)
+    for place in np.unique(np.searchsorted(starts, found, side="right") - 1).tolist():
+        yield place, data[int(starts[place]) : int(starts[place + 1])].decode(errors="replace")
+
+
+def split_by_joining(
+    text: PretokenCounts, before: Tokenizer, joined: Tokenizer
+) -> tuple[PretokenCounts, PretokenCounts | None]:
+    """The pretokens of a joined tokenizer whose ids are those of the tokenizer before, and the others."""
+    marks = kept_marks(joined)
+    marked = [*_with_any(text, marks)] if marks else []
+    pretokens = [pretoken for _, pretoken in marked]
+    both = zip(before.encode_batch(pretokens), joined.encode_batch(pretokens), strict=True)
+    changed = [place for (place, _), (ours, theirs) in zip(marked, both, strict=True) if ours != theirs]
+    if not changed:
+        return text, None
+    mask = np.zeros(len(text), bool)
+    mask[changed] = True
+    kept, others = (replace(text, table=chosen_rows(text.table, chosen)) for chosen in (~mask, mask))
+    return kept, others
 
 
 @shown

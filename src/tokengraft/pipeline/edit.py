@@ -23,7 +23,7 @@ from tokengraft.pipeline.texts import Texts, texts_of_edit
 from tokengraft.pipeline.vocabulary import cut_warnings, learned, new_vocabulary
 from tokengraft.tokenizer.known_tokens import end_warnings
 from tokengraft.verify.against_base import preserved
-from tokengraft.verify.check import check, marks_loaded, save_verified
+from tokengraft.verify.check import check, save_verified
 from tokengraft.verify.finding import Check
 from tokengraft.verify.loaders import sample_pretokens
 from tokengraft.verify.transformers_loader import transformers_started
@@ -40,7 +40,6 @@ def edit(request: Request) -> Vocabulary:
         made = new_vocabulary(job, texts)
         if texts.preserve is not None:
             Check((preserved(made.tokenizer, job.base, texts.preserve.counts),)).raise_for_failures()
-        Check((*marks_loaded(made.tokenizer, Path(job.source)),)).raise_for_failures()
         if made.order is not None and texts.targets:
             before, after = (sum(texts.support.tokens(one).values()) for one in (job.base, made.tokenizer))
             made = replace(made, text_tokens=(before, after))
@@ -90,6 +89,8 @@ def _warnings(job: Prepared, texts: Texts, made: Vocabulary) -> Iterator[str]:
     if made.extension is not None:
         yield from end_warnings(made.tokenizer, job.original)
         yield from cut_warnings(job.base, texts.targets)
+    if job.options.join_marks and (job.edit.report is not None or job.edit.curve):
+        yield "gains are against the tokenizer with joined marks; `tokengraft evaluate` compares with the source"
     if made.order is not None:
         yield from sample_warnings(made.samples, REMOVED.format("--corpus"))
         highest = job.base.n_rows - 1

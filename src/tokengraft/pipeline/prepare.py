@@ -21,7 +21,7 @@ from tokengraft.checkpoint.table import TransplantOptions, padded_rows
 from tokengraft.checkpoint.tensors import ITEM_BYTES
 from tokengraft.corpus.open import local_files
 from tokengraft.counts.count import require_engine
-from tokengraft.errors import CheckpointError, OptionError, OutputError, option, require
+from tokengraft.errors import CheckpointError, OptionError, OutputError, UnsupportedTokenizerError, option, require
 from tokengraft.formats.sources import load
 from tokengraft.learn.continued import require_extendable
 from tokengraft.learn.include import WordList
@@ -36,6 +36,7 @@ from tokengraft.tokenizer.inspect import spelling_warning
 from tokengraft.tokenizer.llama_cpp import check_tokens, converter_check, require_known
 from tokengraft.tokenizer.marks import join_marks
 from tokengraft.tokenizer.tokenizer import Tokenizer
+from tokengraft.verify.check import marks_loaded
 from tokengraft.verify.finding import choices_for
 
 _MARKER = re.compile(r"<\|[^|<>\s]{1,60}\|>")
@@ -152,6 +153,10 @@ def prepare(job: Request) -> Prepared:
     before = base
     if options.join_marks:
         base = join_marks(base, options.join_marks)
+    joining = [*marks_loaded(base, Path(job.source))]
+    for each in joining:
+        if each.outcome == "fail":
+            raise UnsupportedTokenizerError(each.detail, hint=each.fix)
     weights = _weights(job, original, given.tokenizer) if weighted else None
     if adapts:  # not before: an option that is wrong is named before a file that is missing
         require_output(job, weighted=weighted)
@@ -186,7 +191,11 @@ def prepare(job: Request) -> Prepared:
         text_bytes=text_bytes,
         weights=weights,
         keep_hash=keep_hash,
-        warnings=(*given.warnings, *_warnings(job, base, weights)),
+        warnings=(
+            *given.warnings,
+            *(f"{each.name}: {each.detail}" for each in joining if each.outcome == "note"),
+            *_warnings(job, base, weights),
+        ),
     )
 
 

@@ -18,10 +18,11 @@ from tokengraft.corpus.open import Corpus, paths_of
 from tokengraft.corpus.options import only_paths
 from tokengraft.counts.count import HeldOutCounts, check_text_counts, count, counts_of
 from tokengraft.counts.pretoken_counts import PretokenCounts, is_counts_file, load_weighted, whole_ratio
+from tokengraft.errors import OptionError, option
 from tokengraft.learn.continued import extend
 from tokengraft.learn.extension import Extension
 from tokengraft.learn.limits import Limits, Parity
-from tokengraft.learn.preserve import Preserved, preserved_text
+from tokengraft.learn.preserve import Preserved, preserved_text, split_by_joining
 from tokengraft.measure.segments import Text, open_text
 from tokengraft.pipeline.options import shares
 from tokengraft.pipeline.prepare import Prepared
@@ -234,12 +235,21 @@ def _preserve(
         counts += [given] if isinstance(given, PretokenCounts) else _counts_to_preserve(job, given)
     if options.preserve_keep:
         counts += [parts[name].counts for name in job.kept]
-    return preserved_text(
+    preserved = preserved_text(
         counts,
         [*targets.values()],
         exactly=options.preserve_exactly or not job.sizes.learn,  # nothing is refused if nothing is learned
         always=check_text_counts(job.base) if job.keep_hash else None,
     )
+    if preserved is None or job.base is job.before:
+        return preserved
+    kept, joined = split_by_joining(preserved.counts, job.before, job.base)
+    if joined is not None and options.preserve_exactly:
+        raise OptionError(
+            f"{len(joined):,} words of the preserved text are not cut at combining marks any more, and have other ids",
+            hint=f"drop {option('preserve_exactly')} or {option('join_marks')}",
+        )
+    return replace(preserved, counts=kept, joined=joined)
 
 
 def _counts_to_preserve(job: Prepared, corpus: Corpus) -> Iterator[PretokenCounts]:

@@ -21,16 +21,17 @@ from tokengraft.errors import OptionError, UnsupportedTokenizerError, option, re
 from tokengraft.output.json_file import JsonStyle, parse_settings
 from tokengraft.representation import FrozenDict, frozen_strings
 from tokengraft.tokenizer.added import SETTINGS
-from tokengraft.tokenizer.kind import token_bytes
 from tokengraft.tokenizer.rank_file import PATTERNS
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 PLAIN_CLASS = "PreTrainedTokenizerFast"
 """The class of transformers that reads `tokenizer.json` as it is. Others may have a split pattern of their own."""
-MOST_TOKENS = 1_000
+JOINER = b"u200D"
+"""What the file of every joined tokenizer has."""
 _WORD = r"\p{L}+"
-_PARTS = re.compile(r"\\p\{L\}\+(?![+?])|\[(?:\\.|[^\]\\])*\]|\\.|.", re.DOTALL)
-"""Parts of a pattern: runs of letters, classes of characters (which may have the same text), and anything else."""
+_PARTS = re.compile(r"\\p\{L\}\+(?![+?*{])|\[(?:\\.|[^\]\\])*\]|\(\?\w*x|\(\?<[=!]|\\.|.", re.DOTALL)
+"""Parts of a pattern: runs of letters, classes of characters (which may have the same text), starts of groups in which
+text has another meaning or length matters, and anything else."""
 _JOINED = re.compile(r"\\p\{L\}\(\?:\\p\{L\}\|(\[[^\]]*\])\[\\u200C\\u200D\]\?\)\*")
 
 
@@ -76,7 +77,7 @@ def join_marks(tokenizer: Tokenizer, scripts: Collection[str]) -> Tokenizer:
         >>> tok = tg.load("model")
         >>> new = tg.tokenizer.join_marks(tok, ["Devanagari"])
         >>> len(tok.pretokenize("हिन्दी")), len(new.pretokenize("हिन्दी"))
-        (4, 1)
+        (6, 1)
     """
     require_type("tokenizer", tokenizer, Tokenizer)
     names = script_names(frozen_strings("scripts", scripts), "join_marks")
@@ -94,6 +95,11 @@ def join_marks(tokenizer: Tokenizer, scripts: Collection[str]) -> Tokenizer:
             else f"`{tokenizer.main}` has no split pattern",
             hint=f"leave out {option('join_marks')}, or remove the file if there is a `tokenizer.json` too",
         )
+    if '"AutoTokenizer"' in tokenizer.files.get(SETTINGS, b"").decode(errors="replace"):
+        raise UnsupportedTokenizerError(
+            f"`auto_map` in {SETTINGS} names code for the tokenizer, which has a split pattern of its own",
+            hint=f"leave out {option('join_marks')}, or take `auto_map` out if that code is not needed",
+        )
     joined = _with_class(tokenizer, f"[{''.join(_ranges(marks))}]")
     if joined is None:
         already = _class_of(tokenizer)
@@ -104,6 +110,12 @@ def join_marks(tokenizer: Tokenizer, scripts: Collection[str]) -> Tokenizer:
             hint="start from the tokenizer before that, and name all scripts at once"
             if already
             else f"leave out {option('join_marks')}; `tokengraft inspect` shows the pipeline",
+        )
+    cut = [mark for mark in marks if len(joined.pretokenize(f"a{mark}")) > 1]
+    if cut:
+        raise UnsupportedTokenizerError(
+            f"another step of the pipeline cuts words, at {len(cut):,} of {len(marks):,} marks: U+{ord(cut[0]):04X}",
+            hint=f"leave out {option('join_marks')}; `tokengraft inspect` shows the pipeline",
         )
     return joined
 
@@ -116,22 +128,21 @@ def joined_like(base: Tokenizer, tokenizer: Tokenizer) -> Tokenizer:
 
 def joined_scripts(tokenizer: Tokenizer) -> list[str]:
     """The scripts whose marks a joined tokenizer keeps in words; empty if it is not joined."""
-    found = _class_of(tokenizer)
-    if not found:
+    joined = {*kept_marks(tokenizer)}
+    if not joined:
         return []
     marks = {name: {*_core.marks([name])} for name, _ in _core.script_properties()}
-    joined = {name: own for name, own in marks.items() if own and re.fullmatch(f"{found}+", "".join(own))}
-    return sorted(name for name, own in joined.items() if not any(own < other for other in joined.values()))
+    inside = {name: own for name, own in marks.items() if own and own <= joined}
+    largest = sorted(name for name, own in inside.items() if not any(own < other for other in inside.values()))
+    # The class may be of another version of Unicode, and lack marks that a script has now.
+    return largest or sorted({name for names in _core.scripts([*joined]) for name in names})
 
 
-def tokens_across_cuts(tokenizer: Tokenizer) -> list[str]:
-    """Texts of tokens that only a joined tokenizer has: a mark follows a letter in them."""
-    marks = "".join(_core.marks(joined_scripts(tokenizer)))
-    if not marks:
-        return []
-    inside = re.compile(rf"\w[{''.join(_ranges(marks))}]")
-    texts = (token_bytes(string, tokenizer.kind).decode(errors="replace") for string in tokenizer.ids)
-    return [text for text in texts if inside.search(text) and "\ufffd" not in text][-MOST_TOKENS:]
+def kept_marks(tokenizer: Tokenizer) -> str:
+    """The marks that a joined tokenizer keeps in words."""
+    listed = re.sub(r"\\u([0-9A-F]{4})", lambda match: chr(int(match[1], 16)), (_class_of(tokenizer) or "[]")[1:-1])
+    spans = re.finditer(r"(.)(?:-(.))?", listed, re.DOTALL)
+    return "".join(chr(point) for span in spans for point in range(ord(span[1]), ord(span[2] or span[1]) + 1))
 
 
 def cut_scripts(tokenizer: Tokenizer, text: str) -> list[str]:
@@ -156,8 +167,9 @@ def _with_class(tokenizer: Tokenizer, marks: str) -> Tokenizer | None:
     document["pre_tokenizer"] = changed
     files = dict(tokenizer.files)
     settings = parse_settings(files[SETTINGS], SETTINGS) if SETTINGS in files else {}
-    if settings and settings.get("tokenizer_class") != PLAIN_CLASS:
-        files[SETTINGS] = JsonStyle.of(files[SETTINGS]).dump({**settings, "tokenizer_class": PLAIN_CLASS})
+    if settings.get("tokenizer_class") != PLAIN_CLASS:
+        style = JsonStyle.of(files[SETTINGS]) if SETTINGS in files else JsonStyle()
+        files[SETTINGS] = style.dump({**settings, "tokenizer_class": PLAIN_CLASS})
     return replace(tokenizer, rest=json.dumps(document, ensure_ascii=False), files=FrozenDict(files))
 
 
@@ -188,7 +200,16 @@ def _joined_pattern(pattern: str, marks: str) -> str:
     ' ?\\p{L}(?:\\p{L}|[ั][\\u200C\\u200D]?)*|[\\p{L}+]'
     """
     word = rf"\p{{L}}(?:\p{{L}}|{marks}[\u200C\u200D]?)*"  # a joiner after a mark decides how the two are drawn
-    return "".join(word if part == _WORD else part for part in _PARTS.findall(pattern))
+    parts = _PARTS.findall(pattern)
+    if any(_is_hard(part) for part in parts) or "".join(parts) != pattern:
+        return pattern
+    return "".join(word if part == _WORD else part for part in parts)
+
+
+def _is_hard(part: str) -> bool:
+    """Whether a part says that a pattern cannot be changed by its text: classes in classes, comments, lookbehind."""
+    inner = re.sub(r"\\.", "", part[1:-1]) if part.startswith("[") else ""
+    return "[" in inner or "&&" in inner or part in ("[]", "[^]") or part.startswith("(?")
 
 
 def _class_of(tokenizer: Tokenizer) -> str | None:

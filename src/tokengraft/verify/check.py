@@ -6,14 +6,14 @@ Works for any tokenizer, including one that another tool wrote. With a base, pro
 `prove_conversion` encodes text with a tokenizer and with its conversion, and compares every id.
 """
 
+import json
 import os
-import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import NoneType
 from typing import NamedTuple
 
-from tokengraft.checkpoint.ids import CONFIG
+from tokengraft.checkpoint.ids import CONFIG, read_config
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import (
     InvalidTokenizerError,
@@ -26,20 +26,22 @@ from tokengraft.errors import (
 )
 from tokengraft.formats import sources
 from tokengraft.formats.agreement import require_agreement
+from tokengraft.learn.preserve import split_by_joining
+from tokengraft.output.atomic import write_files
 from tokengraft.output.json_file import parse_settings, read_settings
 from tokengraft.output.partial import temporary_folder
 from tokengraft.progress import stage
 from tokengraft.pruning.cost import lost_characters
 from tokengraft.tokenizer.added import SETTINGS
 from tokengraft.tokenizer.inspect import id_layout
-from tokengraft.tokenizer.kind import CHARACTER_OF, CONTINUATION, SPACE, byte_token, token_bytes
+from tokengraft.tokenizer.kind import CHARACTER_OF, CONTINUATION, SPACE, byte_token, spell, token_bytes
 from tokengraft.tokenizer.known_tokens import HINT, broken, has_numbered
-from tokengraft.tokenizer.marks import joined_like, joined_scripts, tokens_across_cuts
-from tokengraft.tokenizer.rewrite import renumbered
+from tokengraft.tokenizer.marks import joined_like, joined_scripts, kept_marks
+from tokengraft.tokenizer.rewrite import TOKENIZER_JSON, renumbered
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.verify import against_base
 from tokengraft.verify.files_against_base import file_findings
-from tokengraft.verify.finding import Check, Finding, finding, not_checked, note
+from tokengraft.verify.finding import EVIDENCE, Check, Finding, finding, not_checked, note
 from tokengraft.verify.loaders import Verification, added_texts, differing, sample_texts, verify_folder
 from tokengraft.verify.transformers_loader import (
     CannotLoadError,
@@ -208,38 +210,66 @@ def _contradictions(tokenizer: Tokenizer) -> Iterator[str]:
             yield "merges.txt lists other merges than tokenizer.json"
 
 
-def joined_marks(tokenizer: Tokenizer) -> Finding:
+def joined_words(tokenizer: Tokenizer) -> Finding:
     """What is split in another way because words are not cut at marks. All other checks take that for granted."""
-    detail = (
-        f"words in {', '.join(joined_scripts(tokenizer))} are not cut at them; text without them is split as before"
-    )
-    return note("combining marks", detail, [])
+    names = ", ".join(joined_scripts(tokenizer))
+    return note("combining marks", f"words in {names} are not cut at them; text without them is split as before", [])
+
+
+def _joined_preserved(tokenizer: Tokenizer, base: Tokenizer, counts: PretokenCounts) -> Iterator[Finding]:
+    """A failure if preserved words have other ids because they are not cut at marks."""
+    changed = split_by_joining(counts, base, joined_like(base, tokenizer))[1]
+    if changed is not None:
+        shown = tuple(repr(text.decode(errors="replace")) for text, _ in changed.top(EVIDENCE))
+        detail = f"{len(changed):,} of {len(counts):,} distinct pretokens have other tokens: they are not cut any more"
+        yield Finding(f"{against_base.PRESERVED}, combining marks", "fail", detail, shown)
 
 
 def marks_loaded(tokenizer: Tokenizer, model: Path) -> Iterator[Finding]:
     """Whether `AutoTokenizer` keeps words with marks whole in the folder of a model, if the tokenizer does.
 
-    Its classes for some model types, such as `qwen2`, have a split pattern of their own, whatever the file says.
+    Its classes for some model types, such as `qwen2`, have a split pattern of their own, whatever the file says. A
+    small tokenizer is loaded as the model's, with a token for a letter with each mark: only whole words give it.
     """
-    name = "AutoTokenizer, combining marks"
-    if not (joined_scripts(tokenizer) and (model / CONFIG).is_file()):
+    name, marks = "AutoTokenizer, combining marks", kept_marks(tokenizer)
+    if not (marks and (model / CONFIG).is_file()):
         return
-    if not transformers_installed():
-        yield not_checked(name, "transformers is not installed: `pip install transformers`")
-        return
-    texts = tokens_across_cuts(tokenizer)
-    with temporary_folder() as parent:
-        folder = sources.save(tokenizer, parent / "model")
-        shutil.copyfile(model / CONFIG, folder / CONFIG)
+    texts = [f"a{mark}" for mark in marks]
+    with transformers_started(), temporary_folder() as parent:
+        if not transformers_installed():
+            yield not_checked(name, "transformers is not installed: `pip install transformers`")
+            return
+        settings = {SETTINGS: tokenizer.files[SETTINGS]} if SETTINGS in tokenizer.files else {}
+        config = {key: value for key, value in read_config(model / CONFIG).items() if key in _CLASS_FIELDS}
+        files = {TOKENIZER_JSON: _of_words(tokenizer, texts), CONFIG: json.dumps(config).encode(), **settings}
+        write_files(files, parent / "model")
+        expected = sources.load_folder(parent / "model").encode_batch(texts)
         try:
-            found = load_with_transformers(folder, texts).ids
+            found = load_with_transformers(parent / "model", texts).ids
         except CannotLoadError as error:
             yield not_checked(name, f"cannot load the folder: {error}")
             return
-    wrong = [*map(repr, differing(texts, tokenizer.encode_batch(texts), found))]
-    why = f"the class for this model type has a split pattern of its own, so leave out {option('join_marks')}"
-    detail = f"cuts {{n}} of {len(texts):,} tokens: {why}"
-    yield finding(name, wrong, f"the same ids for {len(texts):,} tokens with marks", detail)
+    wrong = [*map(repr, differing(texts, expected, found))]
+    detail = f"cuts words at {{n}} of {len(texts):,} marks: the class of this model type has a split pattern of its own"
+    fix = f"leave out {option('join_marks')}: programs that load the tokenizer would not use the new tokens"
+    yield finding(name, wrong, f"keeps words whole at all {len(texts):,} marks", detail, fix)
+
+
+_CLASS_FIELDS = ("model_type", "model_name", "tokenizer_class")
+"""What decides the class of a tokenizer in `config.json`."""
+
+
+def _of_words(tokenizer: Tokenizer, words: Sequence[str]) -> bytes:
+    """A `tokenizer.json` with a token for each byte and each word, and the pipeline of a byte-level tokenizer."""
+    vocab, merges = {character: i for i, character in enumerate(CHARACTER_OF.values())}, list[list[str]]()
+    for word in words:
+        string = spell(word.encode(), "byte-level") or ""
+        for end in range(2, len(string) + 1):
+            if string[:end] not in vocab:
+                vocab[string[:end]] = len(vocab)
+                merges.append([string[: end - 1], string[end - 1]])
+    model = {"type": "BPE", "vocab": vocab, "merges": merges}
+    return json.dumps({**tokenizer.document, "added_tokens": [], "post_processor": None, "model": model}).encode()
 
 
 def loaders(tokenizer: Tokenizer, base: Tokenizer | None) -> Finding:
@@ -298,7 +328,7 @@ def check(tokenizer: Tokenizer, base: Tokenizer | None = None, *, preserve: Pret
             files(tokenizer, base),
             *([numbered(tokenizer, base)] if has_numbered(base or tokenizer) else []),
             loaders(tokenizer, base),
-            *([joined_marks(tokenizer)] if base is not original else []),
+            *([joined_words(tokenizer)] if base is not original or (base is None and kept_marks(tokenizer)) else []),
         ]
         if base is not None:
             learned = against_base.learned(tokenizer, base)
@@ -311,6 +341,8 @@ def check(tokenizer: Tokenizer, base: Tokenizer | None = None, *, preserve: Pret
                 *file_findings(tokenizer, base, again),
                 *([against_base.preserved(tokenizer, base, preserve)] if preserve is not None else []),
             ]
+        if original is not None and original is not base and preserve is not None:
+            findings += _joined_preserved(tokenizer, original, preserve)
     return Check(tuple(findings))
 
 
