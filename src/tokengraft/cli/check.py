@@ -43,11 +43,11 @@ def run_check(options: argparse.Namespace) -> int:
             pipeline = joined_like(base, new)  # counts of both are of one pipeline
             counts = counts_of(pipeline, options.preserve, read_options=how[0], count_options=how[1])
             text = preserved_text([counts], None, exactly=options.preserve_exactly)
-            if text and not options.preserve_exactly:
-                kept, joined = split_by_joining(text.counts, base, pipeline)
+            if text and pipeline is not base and not options.preserve_exactly:
+                kept, joined = split_by_joining(text.counts, new)
                 text = replace(text, counts=kept, joined=joined)
             result = check(new, base, preserve=text.counts if text else None)
-            if text and text.joined is not None:
+            if text and text.joined:
                 result = Check((*result.findings, _joined(text.joined)))
             if text and text.left_out:
                 result = Check((*result.findings, _rare_scripts(new, pipeline, text.left_out, text.scripts)))
@@ -82,7 +82,7 @@ def _rare_scripts(new: Tokenizer, base: Tokenizer, words: PretokenCounts, script
 
 
 def _joined(words: PretokenCounts) -> Finding:
-    detail = f"{len(words):,} distinct pretokens have other tokens, because words are not cut at combining marks"
+    detail = f"not for {len(words):,} distinct pretokens: words that the base cuts at combining marks"
     return note(
         f"{PRESERVED}, combining marks", detail, [repr(text.decode(errors="replace")) for text, _ in words.top(4)]
     )

@@ -206,8 +206,9 @@ def learned_for(extension: Extension) -> dict[str, int]:
 def preserved_rows(extension: Extension, cost: PreserveCost, same: str = "ids") -> Iterator[tuple[str, str]]:
     """What was preserved, what was not, and the cost of it. ``same`` says what did not change: `ids` or `tokens`."""
     left_out = extension.provenance.get("not_preserved")
-    other = "other " * ("not_preserved" in extension.provenance or "joined" in extension.provenance)
-    yield "preserved", f"all {other}pretokens of the preserved text have the same {same}"
+    joined = extension.provenance.get("joined")
+    is_part = left_out or (joined and joined["pretokens"])
+    yield "preserved", f"all {'other ' if is_part else ''}pretokens of the preserved text have the same {same}"
     if left_out:
         yield (
             "not preserved",
@@ -215,14 +216,15 @@ def preserved_rows(extension: Extension, cost: PreserveCost, same: str = "ids") 
             f"{', '.join(left_out['scripts'])}: scripts of the targets with less than 1 % of the letters of the text",
         )
         yield "hint", "--preserve-exactly preserves these too"
-    if joined := extension.provenance.get("joined"):
+    if joined and joined["pretokens"]:
         numbers = f"{joined['pretokens']:,} pretokens ({joined['occurrences']:,} occurrences)"
         yield "not preserved", f"{numbers}: words that are not cut at combining marks any more"
     yield "refused", f"{len(extension.refused):,} candidates that occur in the preserved text"
     yield (
         "cost",
         f"{cost.preserved - cost.free:,} more tokens of the training text ({cost.share:+.2%}) than without preserved "
-        f"text: a gain of {cost.gain:+.1%} instead of {cost.possible_gain:+.1%}",
+        f"text: a gain of {cost.gain:+.1%} instead of {cost.possible_gain:+.1%}"
+        f"{', both against the base with joined marks' if joined else ''}",
     )
 
 

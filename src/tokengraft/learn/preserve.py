@@ -37,7 +37,7 @@ class Preserved:
     scripts: tuple[str, ...] = ()
     """The scripts of those, sorted."""
     joined: PretokenCounts | None = None
-    """Words that are not preserved because they are not cut at combining marks any more."""
+    """Words that are not preserved because they are not cut at marks any more; None if no marks are joined."""
 
     def noted_in(self, extension: Extension) -> Extension:
         """The extension with what was not preserved in its provenance."""
@@ -115,21 +115,17 @@ def _with_any(text: PretokenCounts, characters: Iterable[str]) -> Iterator[tuple
         yield place, data[int(starts[place]) : int(starts[place + 1])].decode(errors="replace")
 
 
-def split_by_joining(
-    text: PretokenCounts, before: Tokenizer, joined: Tokenizer
-) -> tuple[PretokenCounts, PretokenCounts | None]:
-    """The pretokens of a joined tokenizer whose ids are those of the tokenizer before, and the others."""
+def split_by_joining(text: PretokenCounts, joined: Tokenizer) -> tuple[PretokenCounts, PretokenCounts]:
+    """The pretokens of a joined tokenizer that are split as before, and words that were cut at marks.
+
+    A word may have the ids that it had, and what follows it not: `ि,` was one pretoken.
+    """
     marks = kept_marks(joined)
-    marked = [*_with_any(text, marks)] if marks else []
-    pretokens = [pretoken for _, pretoken in marked]
-    both = zip(before.encode_batch(pretokens), joined.encode_batch(pretokens), strict=True)
-    changed = [place for (place, _), (ours, theirs) in zip(marked, both, strict=True) if ours != theirs]
-    if not changed:
-        return text, None
+    places = [place for place, pretoken in _with_any(text, marks) if not {*marks}.isdisjoint(pretoken[1:])]
     mask = np.zeros(len(text), bool)
-    mask[changed] = True
-    kept, others = (replace(text, table=chosen_rows(text.table, chosen)) for chosen in (~mask, mask))
-    return kept, others
+    mask[places] = True
+    kept, words = (replace(text, table=chosen_rows(text.table, chosen)) for chosen in (~mask, mask))
+    return kept, words
 
 
 @shown

@@ -243,10 +243,10 @@ def _preserve(
     )
     if preserved is None or job.base is job.before:
         return preserved
-    kept, joined = split_by_joining(preserved.counts, job.before, job.base)
-    if joined is not None and options.preserve_exactly:
+    kept, joined = split_by_joining(preserved.counts, job.base)
+    if joined and options.preserve_exactly:
         raise OptionError(
-            f"{len(joined):,} words of the preserved text are not cut at combining marks any more, and have other ids",
+            f"{len(joined):,} words of the preserved text are not cut at combining marks any more, and get other ids",
             hint=f"drop {option('preserve_exactly')} or {option('join_marks')}",
         )
     return replace(preserved, counts=kept, joined=joined)

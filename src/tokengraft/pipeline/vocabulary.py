@@ -13,7 +13,7 @@ from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import CorpusError, OptionError, TokengraftError, option
 from tokengraft.learn.continued import extend
 from tokengraft.learn.extension import Extension
-from tokengraft.learn.preserve import Preserved, cost_of, is_restricted, lost_gain, split_by_joining, trained_freely
+from tokengraft.learn.preserve import Preserved, cost_of, is_restricted, lost_gain, trained_freely
 from tokengraft.learn.words import include_words
 from tokengraft.measure.choose_size import SizeChoice, choose_size, rare_warning
 from tokengraft.measure.compare import ADDED, REMOVED, sample_changes, sample_warnings
@@ -72,22 +72,11 @@ def _with_cost(job: Prepared, texts: Texts, made: Vocabulary) -> Vocabulary:
         silent = replace(job, options=replace(job.options, on_step=None))
         free = _new_vocabulary(silent, replace(texts, preserve=without, for_comparison=True))
     cost = cost_of([*texts.targets.values()], job.base, made.tokenizer, free.tokenizer)
-    cost = replace(cost, base=cost.base + sum(_cut_tokens(job, text) for text in texts.targets.values()))
     error = lost_gain(cost, len(extension.refused))
     if error and not job.options.preserve_exactly:
         raise error
     warnings = (*made.warnings, *([error.message] if error else []))
     return replace(made, extension=extension, cost=cost, warnings=warnings)
-
-
-def _cut_tokens(job: Prepared, text: PretokenCounts) -> int:
-    """How many tokens more a text has in the source, which cuts words at marks that are joined now."""
-    words = split_by_joining(text, job.before, job.base)[1] if job.options.join_marks else None
-    if words is None:
-        return 0
-    texts, times = zip(*((data.decode(errors="replace"), n) for data, n in words.top(len(words))), strict=True)
-    both = zip(*(one.encode_batch([*texts]) for one in (job.before, job.base)), strict=True)
-    return sum((len(cut) - len(whole)) * n for n, (cut, whole) in zip(times, both, strict=True))
 
 
 def _new_vocabulary(job: Prepared, texts: Texts) -> Vocabulary:
