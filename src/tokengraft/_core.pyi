@@ -21,6 +21,7 @@ __all__ = [
     "edit_distances",
     "extend",
     "extend_pieces",
+    "give_back_freed",
     "marks",
     "of_scripts",
     "pairs",
