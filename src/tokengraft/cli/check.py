@@ -17,10 +17,11 @@ from tokengraft.formats import load
 from tokengraft.learn.preserve import preserved_text, split_by_joining
 from tokengraft.tokenizer.marks import joined_like
 from tokengraft.tokenizer.tokenizer import Tokenizer
-from tokengraft.verify.against_base import PRESERVED, preserved
+from tokengraft.verify.against_base import preserved
 from tokengraft.verify.check import check
 from tokengraft.verify.check_serving import check_serving
-from tokengraft.verify.finding import Check, Finding, note
+from tokengraft.verify.finding import Check, Finding
+from tokengraft.verify.joined_marks import joined_preserved
 from tokengraft.verify.model import check_draft, model_damage
 from tokengraft.verify.transformers_loader import transformers_started
 
@@ -48,7 +49,7 @@ def run_check(options: argparse.Namespace) -> int:
                 text = replace(text, counts=kept, joined=joined)
             result = check(new, base, preserve=text.counts if text else None)
             if text and text.joined:
-                result = Check((*result.findings, _joined(text.joined)))
+                result = Check((*result.findings, *joined_preserved(text.joined, "note")))
             if text and text.left_out:
                 result = Check((*result.findings, _rare_scripts(new, pipeline, text.left_out, text.scripts)))
         else:
@@ -79,13 +80,6 @@ def _rare_scripts(new: Tokenizer, base: Tokenizer, words: PretokenCounts, script
     named = sorted({*scripts} & {name for names in _core.scripts(texts) for name in names})
     detail = f"{finding.detail}; they are in {', '.join(named)}, each with less than 1 % of the letters of the text"
     return replace(finding, outcome="note", detail=detail)
-
-
-def _joined(words: PretokenCounts) -> Finding:
-    detail = f"not for {len(words):,} distinct pretokens: words that the base cuts at combining marks"
-    return note(
-        f"{PRESERVED}, combining marks", detail, [repr(text.decode(errors="replace")) for text, _ in words.top(4)]
-    )
 
 
 def _rows(result: Check) -> list[tuple[str, str]]:

@@ -57,7 +57,7 @@ def _require_marks_loaded(model: Path, tokenizer: Path) -> None:
     file = tokenizer / TOKENIZER_JSON
     if not file.is_file() or JOINER not in file.read_bytes():  # most are not joined: they are not loaded for this
         return
-    from tokengraft.verify.check import marks_loaded  # the checks need most of the package
+    from tokengraft.verify.joined_marks import marks_loaded  # the checks need most of the package
 
     for finding in marks_loaded(load(tokenizer), model):
         if finding.outcome == "fail":

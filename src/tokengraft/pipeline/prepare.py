@@ -36,8 +36,8 @@ from tokengraft.tokenizer.inspect import spelling_warning
 from tokengraft.tokenizer.llama_cpp import check_tokens, converter_check, require_known
 from tokengraft.tokenizer.marks import join_marks
 from tokengraft.tokenizer.tokenizer import Tokenizer
-from tokengraft.verify.check import marks_loaded
 from tokengraft.verify.finding import choices_for
+from tokengraft.verify.joined_marks import marks_loaded
 
 _MARKER = re.compile(r"<\|[^|<>\s]{1,60}\|>")
 """What is written like a special token. Templates also have other names in `<...>`, which are plain text."""

@@ -158,9 +158,7 @@ def require_text(job: Request) -> int:
 
 WHOLE = ("script", "script-leaf", "unreachable")
 """Methods that order only the tokens to remove."""
-_READING = {one.name for one in options_of("count") if one.group} - {
-    "join_marks"
-}  # a tokenizer's pipeline, not a text's
+_READING = {one.name for one in options_of("count") if one.group} - {"join_marks"}
 
 
 def _require_edit(job: Request, base: Tokenizer) -> None:

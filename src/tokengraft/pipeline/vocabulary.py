@@ -320,7 +320,9 @@ def _warnings(job: Prepared, texts: Texts, result: Adaptation) -> Iterator[str]:
 
 
 MOST_PRETOKENS = 20_000
+"""The most frequent pretokens of a text, which show whether its words are cut."""
 OFTEN = 0.05
+"""The share of them that begins with a mark from which on there is a warning."""
 
 
 def cut_warnings(tokenizer: Tokenizer, targets: Mapping[str, PretokenCounts]) -> Iterator[str]:

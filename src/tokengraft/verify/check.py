@@ -6,14 +6,12 @@ Works for any tokenizer, including one that another tool wrote. With a base, pro
 `prove_conversion` encodes text with a tokenizer and with its conversion, and compares every id.
 """
 
-import json
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import NoneType
 from typing import NamedTuple
 
-from tokengraft.checkpoint.ids import CONFIG, read_config
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import (
     InvalidTokenizerError,
@@ -27,28 +25,23 @@ from tokengraft.errors import (
 from tokengraft.formats import sources
 from tokengraft.formats.agreement import require_agreement
 from tokengraft.learn.preserve import split_by_joining
-from tokengraft.output.atomic import write_files
 from tokengraft.output.json_file import parse_settings, read_settings
 from tokengraft.output.partial import temporary_folder
 from tokengraft.progress import stage
 from tokengraft.pruning.cost import lost_characters
 from tokengraft.tokenizer.added import SETTINGS
 from tokengraft.tokenizer.inspect import id_layout
-from tokengraft.tokenizer.kind import CHARACTER_OF, CONTINUATION, SPACE, byte_token, spell, token_bytes
+from tokengraft.tokenizer.kind import CHARACTER_OF, CONTINUATION, SPACE, byte_token, token_bytes
 from tokengraft.tokenizer.known_tokens import HINT, broken, has_numbered
-from tokengraft.tokenizer.marks import joined_like, joined_scripts, kept_marks
-from tokengraft.tokenizer.rewrite import TOKENIZER_JSON, renumbered
+from tokengraft.tokenizer.marks import joined_like, kept_marks
+from tokengraft.tokenizer.rewrite import renumbered
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.verify import against_base
 from tokengraft.verify.files_against_base import file_findings
-from tokengraft.verify.finding import EVIDENCE, Check, Finding, finding, not_checked, note
-from tokengraft.verify.loaders import Verification, added_texts, differing, sample_texts, verify_folder
-from tokengraft.verify.transformers_loader import (
-    CannotLoadError,
-    load_with_transformers,
-    transformers_installed,
-    transformers_started,
-)
+from tokengraft.verify.finding import Check, Finding, finding, note
+from tokengraft.verify.joined_marks import joined_preserved, joined_words
+from tokengraft.verify.loaders import Verification, added_texts, sample_texts, verify_folder
+from tokengraft.verify.transformers_loader import transformers_started
 
 
 def holes(tokenizer: Tokenizer) -> Finding:
@@ -210,68 +203,6 @@ def _contradictions(tokenizer: Tokenizer) -> Iterator[str]:
             yield "merges.txt lists other merges than tokenizer.json"
 
 
-def joined_words(tokenizer: Tokenizer) -> Finding:
-    """What is split in another way because words are not cut at marks. All other checks take that for granted."""
-    names = ", ".join(joined_scripts(tokenizer))
-    return note("combining marks", f"words in {names} are not cut at them; text without them is split as before", [])
-
-
-def _joined_preserved(tokenizer: Tokenizer, counts: PretokenCounts) -> Iterator[Finding]:
-    """A failure if preserved words may have other ids because they are not cut at marks."""
-    words = split_by_joining(counts, tokenizer)[1]
-    if words:
-        shown = tuple(repr(text.decode(errors="replace")) for text, _ in words.top(EVIDENCE))
-        detail = f"{len(words):,} of {len(counts):,} distinct pretokens are words that the base cuts"
-        yield Finding(f"{against_base.PRESERVED}, combining marks", "fail", detail, shown)
-
-
-def marks_loaded(tokenizer: Tokenizer, model: Path) -> Iterator[Finding]:
-    """Whether `AutoTokenizer` keeps words with marks whole in the folder of a model, if the tokenizer does.
-
-    Its classes for some model types, such as `qwen2`, have a split pattern of their own, whatever the file says. A
-    small tokenizer is loaded as the model's, with a token for a letter with each mark: only whole words give it.
-    """
-    name, marks = "AutoTokenizer, combining marks", kept_marks(tokenizer)
-    if not (marks and (model / CONFIG).is_file()):
-        return
-    texts = [f"a{mark}" for mark in marks]
-    with transformers_started(), temporary_folder() as parent:
-        if not transformers_installed():
-            yield not_checked(name, "transformers is not installed: `pip install transformers`")
-            return
-        settings = {SETTINGS: tokenizer.files[SETTINGS]} if SETTINGS in tokenizer.files else {}
-        config = {key: value for key, value in read_config(model / CONFIG).items() if key in _CLASS_FIELDS}
-        files = {TOKENIZER_JSON: _of_words(tokenizer, texts), CONFIG: json.dumps(config).encode(), **settings}
-        write_files(files, parent / "model")
-        expected = sources.load_folder(parent / "model").encode_batch(texts)
-        try:
-            found = load_with_transformers(parent / "model", texts).ids
-        except CannotLoadError as error:
-            yield not_checked(name, f"cannot load the folder: {error}")
-            return
-    wrong = [*map(repr, differing(texts, expected, found))]
-    detail = f"cuts words at {{n}} of {len(texts):,} marks: the class of this model type has a split pattern of its own"
-    fix = f"leave out {option('join_marks')}: programs that load the tokenizer would not use the new tokens"
-    yield finding(name, wrong, f"keeps words whole at all {len(texts):,} marks", detail, fix)
-
-
-_CLASS_FIELDS = ("model_type", "model_name", "tokenizer_class")
-"""What decides the class of a tokenizer in `config.json`."""
-
-
-def _of_words(tokenizer: Tokenizer, words: Sequence[str]) -> bytes:
-    """A `tokenizer.json` with a token for each byte and each word, and the pipeline of a byte-level tokenizer."""
-    vocab, merges = {character: i for i, character in enumerate(CHARACTER_OF.values())}, list[list[str]]()
-    for word in words:
-        string = spell(word.encode(), "byte-level") or ""
-        for end in range(2, len(string) + 1):
-            if string[:end] not in vocab:
-                vocab[string[:end]] = len(vocab)
-                merges.append([string[: end - 1], string[end - 1]])
-    model = {"type": "BPE", "vocab": vocab, "merges": merges}
-    return json.dumps({**tokenizer.document, "added_tokens": [], "post_processor": None, "model": model}).encode()
-
-
 def loaders(tokenizer: Tokenizer, base: Tokenizer | None) -> Finding:
     """Whether loaders give the same ids: `tokenizers`, and if installed, transformers and sentencepiece."""
     with temporary_folder() as folder:
@@ -342,7 +273,7 @@ def check(tokenizer: Tokenizer, base: Tokenizer | None = None, *, preserve: Pret
                 *([against_base.preserved(tokenizer, base, preserve)] if preserve is not None else []),
             ]
         if original is not None and original is not base and preserve is not None:
-            findings += _joined_preserved(tokenizer, preserve)
+            findings += joined_preserved(split_by_joining(preserve, tokenizer)[1], "fail")
     return Check(tuple(findings))
 
 

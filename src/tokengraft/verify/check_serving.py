@@ -21,12 +21,12 @@ from tokengraft.output.json_file import read_settings
 from tokengraft.progress import stage
 from tokengraft.tokenizer.added import ADDED, ADDITIONAL, LISTING, SETTINGS, SPECIAL_MAP
 from tokengraft.tokenizer.llama_cpp import converter_check, converter_table, skipping_warning
-from tokengraft.tokenizer.marks import joined_scripts
 from tokengraft.tokenizer.rank_file import tiktoken_ranks
 from tokengraft.tokenizer.rewrite import TOKENIZER_JSON
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.verify.check import holes
 from tokengraft.verify.finding import Check, Finding, facts, finding, named_token, not_checked, note, require_stack
+from tokengraft.verify.joined_marks import cut_words
 from tokengraft.verify.loaders import piece_encoder, tekken_encoder, tiktoken_encoder
 from tokengraft.verify.model_folder import ModelFolder, model_findings, open_model_folder, same_ids
 from tokengraft.verify.transformers_loader import summary, transformers_started
@@ -111,7 +111,7 @@ def llama_cpp(folder: ModelFolder) -> Iterator[Finding]:
     if how == "gpt2":  # the converter asks `AutoTokenizer` for the vocabulary, and for the ids of its hash
         yield folder.auto_tokenizer
         yield _converter_hash(folder)
-        yield from _cut_words(folder)
+        yield from cut_words(folder.tokenizer)
     else:
         yield Finding("pre-tokenizer hash", "pass", "not needed: the vocabulary is not of the GPT-2 type")
     yield _added_tokens(folder, how)
@@ -223,7 +223,7 @@ def ollama(folder: ModelFolder) -> Iterator[Finding]:
         lacking = [named_token(t.content, t.id) for t in tokenizer.added if listed.get(t.content) != t.id]
         case, n = "not in json" if lacking else "in json", len(tokenizer.added)
         yield known["added tokens"].finding(case, lacking, n=n, wrong=len(lacking))
-        yield next(_cut_words(folder), None) or _pre_tokenizer(folder)
+        yield next(cut_words(folder.tokenizer), None) or _pre_tokenizer(folder)
     named = {name: folder.token_setting(name) for name in ("bos_token", "eos_token")}
     contents = {entry["content"] for entry in entries if tokenizer.main == TOKENIZER_JSON}
     wrong = [f"`{name}` is {token!r}" for name, token in named.items() if token is not None and token not in contents]
@@ -235,13 +235,6 @@ def ollama(folder: ModelFolder) -> Iterator[Finding]:
         case = "fine" if folder.architecture in known["architecture"].values["supported"] else "wrong"
         yield known["architecture"].finding(case, architecture=folder.architecture or "none in config.json")
     yield from model_findings(folder)
-
-
-def _cut_words(folder: ModelFolder) -> Iterator[Finding]:
-    """A failure if words are cut by a pattern in the code of the program, and the tokenizer keeps them whole."""
-    if scripts := joined_scripts(folder.tokenizer):
-        detail = f"words in {', '.join(scripts)} are cut at combining marks, and the tokenizer keeps them whole"
-        yield Finding("combining marks", "fail", detail, (), "serve it with transformers, vLLM or SGLang")
 
 
 def _beside_pieces(tokenizer: Tokenizer) -> Finding:

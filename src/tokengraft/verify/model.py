@@ -21,8 +21,8 @@ from tokengraft.errors import CheckpointError
 from tokengraft.formats.sources import load_folder
 from tokengraft.pruning.draft_vocabulary import lacking_warning
 from tokengraft.tokenizer.known_tokens import RESERVED
-from tokengraft.verify.check import marks_loaded
 from tokengraft.verify.finding import EVIDENCE, NOT_CHECKED, Check, Finding, finding, not_checked, note
+from tokengraft.verify.joined_marks import marks_loaded
 from tokengraft.verify.model_folder import ModelFolder, model_findings, open_model_folder
 
 _PLACEHOLDER = re.compile("image|video|audio", re.IGNORECASE)
