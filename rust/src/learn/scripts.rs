@@ -158,6 +158,7 @@ fn all_scripts() -> &'static [Script] {
     static SCRIPTS: OnceLock<Vec<Script>> = OnceLock::new();
     SCRIPTS.get_or_init(|| {
         let mut scripts: Vec<Script> = ('\0'..=char::MAX).map(|character| character.script()).collect();
+        scripts.dedup(); // a million characters become a few thousand runs
         scripts.sort_unstable_by_key(|script| script.full_name());
         scripts.dedup();
         scripts.retain(|script| *script != Script::Unknown);

@@ -1,7 +1,12 @@
 """Checks of an edit: which tokens, ids and merges must be the same as in the base."""
 
+import operator
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
-from typing import NamedTuple
+
+import numpy as np
 
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.formats.agreement import most_in_order
@@ -50,7 +55,41 @@ def specials(tokenizer: Tokenizer, base: Tokenizer) -> Finding:
     return finding("special tokens", wrong, f"all {len(before):,} added tokens", "{n} were removed, added or changed")
 
 
-class Learned(NamedTuple):
+class Applied:
+    """The merges of a tokenizer that apply, in order: for each token that merges make, the one that makes it.
+
+    There are a quarter of a million, so they stay numbers until somebody asks for a string.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, ids: bytes, numbers: bytes) -> None:
+        self._string_of = tokenizer.core_vocabulary.string_of
+        self.rows = np.frombuffer(tokenizer.core_model.applied(), "<u4").reshape(-1, 3)
+        """The ids of product, left and right part of each."""
+        places = np.searchsorted(np.frombuffer(ids, "<u4"), self.rows)
+        self.numbers = np.frombuffer(numbers, "<u4").astype(np.int64)[places]
+        """The same as numbers that a token has in both tokenizers."""
+
+    def products(self, places: Iterable[int]) -> list[str]:
+        """The tokens that some of the merges make."""
+        return [self._string(i) for i in self.rows[[*places], 0].tolist()]
+
+    def pair(self, place: int) -> Pair:
+        """The strings of a merge."""
+        _, left, right = self.rows[place].tolist()
+        return self._string(left), self._string(right)
+
+    @cached_property
+    def pairs(self) -> dict[str, Pair]:
+        """All of them by the token that they make."""
+        product, left, right = (map(self._string, column.tolist()) for column in self.rows.T)
+        return dict(zip(product, zip(left, right, strict=True), strict=True))
+
+    def _string(self, token_id: int) -> str:
+        return self._string_of(token_id) or ""
+
+
+@dataclass(frozen=True)
+class Learned:
     """Which tokens were learned, derived from the merges that apply.
 
     The merge that makes a token is the same in every text (see docs/architecture.md), and all other merges that are
@@ -59,46 +98,50 @@ class Learned(NamedTuple):
     a learned one, the token was removed and learned again, or its merge was moved.
     """
 
-    before: dict[str, Pair]
-    """The tokens that merges of the base make, each with its merge, in the order of these merges."""
-    after: dict[str, Pair]
+    before: Applied
+    """The merges of the base."""
+    after: Applied
     """Those of the tokenizer."""
     tokens: list[str]
     """The learned tokens in order, new ones and those of the base."""
-    last_kept: list[str]
-    """The tokens that are made before the first learned one, last to first."""
-
-    @property
-    def again(self) -> list[str]:
-        """The tokens of the base that were learned again."""
-        return [string for string in self.tokens if string in self.before]
+    again: list[str]
+    """The tokens of the base that were learned again."""
+    start: int
+    """The number of merges before the first learned one."""
 
 
 def learned(tokenizer: Tokenizer, base: Tokenizer) -> Learned:
     """The tokens that were learned."""
-    before, after = _applied(base), _applied(tokenizer)
-    ranks = {pair: rank for rank, pair in enumerate(before.values())}
-    products, places = [*after], [ranks.get(pair, -1) for pair in after.values()]
-    start, end, highest = 0, len(products), -1
-    for string, place in zip(products, places, strict=True):
-        # A token that merges could not make before gets its merge by its priority, perhaps among the kept ones.
-        if string not in base.ids or (place < 0 and string in before) or 0 <= place < highest:
+    columns = tokenizer.core_vocabulary.numbered([], base.core_vocabulary, [])
+    before, after = Applied(base, *columns[1]), Applied(tokenizer, *columns[0])
+    ranks, products = _places(after.numbers[:, 1:], before.numbers[:, 1:]), after.numbers[:, 0]
+    is_again = np.isin(products, before.numbers[:, 0])
+    # An added token may be listed in one of the two vocabularies alone.
+    is_new = products >= len(base.core_vocabulary)
+    is_new[is_new] = [string not in base.ids for string in after.products(is_new.nonzero()[0])]
+    highest = np.maximum.accumulate(np.concatenate([[-1], ranks]))
+    # A token that merges could not make before gets its merge by its priority, perhaps among the kept ones.
+    first = (is_new | ((ranks < 0) & is_again) | ((ranks >= 0) & (ranks < highest[:-1]))).nonzero()[0]
+    start, end, following = int(first[0]) if len(first) else len(products), len(products), len(before.rows)
+    while end > start and highest[start] < ranks[end - 1] < following:
+        if after.products([end - 1])[0].strip(SPACE):
             break
-        start, highest = start + 1, max(highest, place)
-    following = len(ranks)
-    while end > start and not products[end - 1].strip(SPACE) and highest < places[end - 1] < following:
-        end, following = end - 1, places[end - 1]
-    tokens = [string for string in products[start:end] if string not in base.ids or string in before]
-    return Learned(before, after, tokens, products[:start][::-1])
+        end, following = end - 1, ranks[end - 1]
+    places = start + (is_new | is_again)[start:end].nonzero()[0]
+    return Learned(before, after, after.products(places), after.products(places[is_again[places]]), start)
 
 
-def _applied(tokenizer: Tokenizer) -> dict[str, Pair]:
-    """The tokens that merges make, each with its merge, in the order of the merges."""
-    import numpy as np
+def _places(pairs: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """Where each pair of numbers is among known ones; -1 for those that are not.
 
-    applied = np.frombuffer(tokenizer.core_model.applied(), "<u4").reshape(-1, 3)
-    product, left, right = (map(tokenizer.strings.__getitem__, column.tolist()) for column in applied.T)
-    return dict(zip(product, zip(left, right, strict=True), strict=True))
+    >>> _places(np.array([[1, 2], [5, 1], [3, 4]]), np.array([[3, 4], [1, 2]])).tolist()
+    [1, -1, 0]
+    """
+    wanted, keys = (rows[:, 0] << 32 | rows[:, 1] for rows in (pairs, known))
+    keys = np.append(keys, -1)  # equal to none, and there may be no others
+    order = np.argsort(keys)
+    places = order[np.minimum(np.searchsorted(keys, wanted, sorter=order), len(keys) - 1)]
+    return np.where(keys[places] == wanted, places, -1)
 
 
 def merges(tokenizer: Tokenizer, base: Tokenizer, found: Learned) -> Finding:
@@ -109,23 +152,24 @@ def merges(tokenizer: Tokenizer, base: Tokenizer, found: Learned) -> Finding:
     """
     new, removed = len(tokenizer.ids.keys() - base.ids.keys()), len(base.ids.keys() - tokenizer.ids.keys())
     added = {token.content for token in tokenizer.added}
-    gone, made = found.before.keys() - found.after.keys() - added, found.after.keys() - found.before.keys()
-    lost = [string for string in found.before if string in gone and string in tokenizer.ids]
-    wrong = [f"{found.before[string]} no longer makes {string!r}" for string in lost]
+    before, after = found.before, found.after
+    gone = (~np.isin(before.numbers[:, 0], after.numbers[:, 0])).nonzero()[0].tolist()
+    lost = [(place, s) for place, s in zip(gone, before.products(gone), strict=True) if s in tokenizer.ids]
+    wrong = [f"{before.pair(place)} no longer makes {string!r}" for place, string in lost if string not in added]
     if not new or not removed or len(found.again) > new + removed:
         wrong += _moved(found)
     more, fewer, moved = _listed(tokenizer, base, {*found.again})
     notes = [f"{string!r} was removed and learned again" for string in found.again]
-    for string in (string for string in found.after if string in made and string in base.ids):
-        pair = found.after[string]
-        explained = pair not in moved and bool(found.tokens or (removed and pair not in more))
-        (notes if explained else wrong).append(f"{pair} makes {string!r}, which no merge of the base makes")
+    made = (~np.isin(after.numbers[:, 0], before.numbers[:, 0])).nonzero()[0].tolist()
+    for place, string in zip(made, after.products(made), strict=True):
+        if string in base.ids:
+            pair = after.pair(place)
+            explained = pair not in moved and bool(found.tokens or (removed and pair not in more))
+            (notes if explained else wrong).append(f"{pair} makes {string!r}, which no merge of the base makes")
     if wrong:
         return finding("merges", wrong, "", "{n} are missing, new or out of order")
     for pairs, how in ((more, "is new"), (fewer, "is gone"), (moved, "was moved")):
-        never = (
-            pair for pair in pairs if pair not in [each.get("".join(pair)) for each in (found.after, found.before)]
-        )
+        never = (pair for pair in pairs if pair not in [each.pairs.get("".join(pair)) for each in (after, before)])
         notes += [f"{pair}, which never applies, {how}" for pair in never]
     if notes:
         return note("merges", f"{len(notes):,} differences that an edit explains", notes)
@@ -134,13 +178,14 @@ def merges(tokenizer: Tokenizer, base: Tokenizer, found: Learned) -> Finding:
 
 def _moved(found: Learned) -> list[str]:
     """The merges that are not those of the base or not in its order: as few as explain the difference."""
-    ranks = {pair: rank for rank, pair in enumerate(found.before.values())}
-    in_order = {*most_in_order([pair for pair in found.after.values() if pair in ranks], ranks)}
-    out = [s for s in found.after if s in found.before and found.after[s] not in in_order] or found.again
+    before, after = found.before.pairs, found.after.pairs
+    ranks = {pair: rank for rank, pair in enumerate(before.values())}
+    in_order = {*most_in_order([pair for pair in after.values() if pair in ranks], ranks)}
+    out = [s for s in after if s in before and after[s] not in in_order] or found.again
     return [
-        f"{found.after[string]} is out of order"
-        if found.after[string] == found.before[string]
-        else f"{string!r} is made of {found.after[string]}, in the base of {found.before[string]}"
+        f"{after[string]} is out of order"
+        if after[string] == before[string]
+        else f"{string!r} is made of {after[string]}, in the base of {before[string]}"
         for string in out
     ]
 
@@ -165,10 +210,10 @@ def _listed(tokenizer: Tokenizer, base: Tokenizer, again: set[str]) -> tuple[set
 
 def kept_ids(tokenizer: Tokenizer, base: Tokenizer, found: Learned) -> Finding:
     """Whether kept tokens have the same ids. A token that was removed and learned again may have any id."""
-    was = zip(map(base.ids.get, tokenizer.ids), tokenizer.ids.items(), strict=True)
-    both = [(before, after, string) for before, (string, after) in was if before is not None]
-    if all(before == after for before, after, _ in both):
-        return Finding("kept ids", "pass", f"{len(both):,} kept tokens have the same ids")
+    was, n_kept = map(base.ids.get, tokenizer.ids), sum(map(base.ids.__contains__, tokenizer.ids))
+    if sum(map(operator.eq, was, tokenizer.ids.values())) == n_kept:
+        return Finding("kept ids", "pass", f"{n_kept:,} kept tokens have the same ids")
+    both = [(base.ids[string], after, string) for string, after in tokenizer.ids.items() if string in base.ids]
     again = _with_new_ids(tokenizer, base, found)
     both.sort()
     kept = [(before, after) for before, after, string in both if string not in again]
@@ -191,7 +236,8 @@ def _with_new_ids(tokenizer: Tokenizer, base: Tokenizer, found: Learned) -> set[
     tokens = list(found.tokens)
     # subtle: the first ones learned again may still be in the order of the base. New ids ascend in the order of
     # learning, so a token with a changed id right before a learned one with a higher id was learned too.
-    for string in found.last_kept if tokens else ():
+    for place in reversed(range(found.start if tokens else 0)):
+        [string] = found.after.products([place])
         if tokenizer.ids[string] == base.ids[string] or tokenizer.ids[string] >= tokenizer.ids[tokens[0]]:
             break
         tokens.insert(0, string)
