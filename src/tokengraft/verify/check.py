@@ -7,7 +7,8 @@ Works for any tokenizer, including one that another tool wrote. With a base, pro
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import NoneType
 from typing import NamedTuple
@@ -40,7 +41,7 @@ from tokengraft.verify import against_base
 from tokengraft.verify.files_against_base import file_findings
 from tokengraft.verify.finding import Check, Finding, finding, note
 from tokengraft.verify.joined_marks import joined_preserved, joined_words
-from tokengraft.verify.loaders import Verification, added_texts, sample_texts, verify_folder
+from tokengraft.verify.loaders import Verification, added_texts, loading, sample_texts, verify_folder
 from tokengraft.verify.transformers_loader import transformers_started
 
 
@@ -203,20 +204,37 @@ def _contradictions(tokenizer: Tokenizer) -> Iterator[str]:
             yield "merges.txt lists other merges than tokenizer.json"
 
 
-def loaders(tokenizer: Tokenizer, base: Tokenizer | None) -> Finding:
-    """Whether loaders give the same ids: `tokenizers`, and if installed, transformers and sentencepiece."""
-    with temporary_folder() as folder:
+@contextmanager
+def loaders(tokenizer: Tokenizer, base: Tokenizer | None) -> Iterator[Callable[[], Finding]]:
+    """A function: whether `tokenizers`, and if installed, transformers and sentencepiece give the same ids.
+
+    They load the files while the block does other checks. The function waits for them.
+    """
+    with temporary_folder() as folder, ExitStack() as block:
+        error: TokengraftError | None = None
         try:
             out = sources.save(tokenizer, folder / "tokenizer")
-            verified = verify_folder(out, tokenizer, base=base)
+            upstream = block.enter_context(loading(out, tokenizer))
         except OutputError:  # says nothing about the tokenizer
             raise
-        except TokengraftError as error:
-            return Finding("loaders", "fail", error.message)
-    same = f"the same ids by {', '.join(verified.loaders) or 'no loader'}"
-    if verified.failures:
-        return Finding("loaders", "fail", f"{same}; others differ", verified.failures)
-    return Finding("loaders", "note" if verified.notes else "pass", same, verified.notes)
+        except TokengraftError as raised:
+            error = raised
+
+        def found() -> Finding:
+            try:
+                if error:
+                    raise error
+                verified = verify_folder(out, tokenizer, base=base, upstream=upstream)
+            except OutputError:
+                raise
+            except TokengraftError as error_of_loader:
+                return Finding("loaders", "fail", error_of_loader.message)
+            same = f"the same ids by {', '.join(verified.loaders) or 'no loader'}"
+            if verified.failures:
+                return Finding("loaders", "fail", f"{same}; others differ", verified.failures)
+            return Finding("loaders", "note" if verified.notes else "pass", same, verified.notes)
+
+        yield found
 
 
 @stage("checking the tokenizer")
@@ -249,7 +267,7 @@ def check(tokenizer: Tokenizer, base: Tokenizer | None = None, *, preserve: Pret
             hint=f"pass the base: {option('base', 'SOURCE')}",
         )
     original, base = base, base and joined_like(base, tokenizer)
-    with transformers_started():
+    with transformers_started(), loaders(tokenizer, base) as loaded:
         findings = [
             holes(tokenizer),
             alphabet(tokenizer, base),
@@ -258,9 +276,10 @@ def check(tokenizer: Tokenizer, base: Tokenizer | None = None, *, preserve: Pret
             reachable(tokenizer, base),
             files(tokenizer, base),
             *([numbered(tokenizer, base)] if has_numbered(base or tokenizer) else []),
-            loaders(tokenizer, base),
-            *([joined_words(tokenizer)] if base is not original or (base is None and kept_marks(tokenizer)) else []),
         ]
+        place = len(findings)
+        if base is not original or (base is None and kept_marks(tokenizer)):
+            findings.append(joined_words(tokenizer))
         if base is not None:
             learned = against_base.learned(tokenizer, base)
             again = {*learned.again, *against_base.scored_again(tokenizer, base)}
@@ -274,6 +293,7 @@ def check(tokenizer: Tokenizer, base: Tokenizer | None = None, *, preserve: Pret
             ]
         if original is not None and original is not base and preserve is not None:
             findings += joined_preserved(split_by_joining(preserve, tokenizer)[1], "fail")
+        findings.insert(place, loaded())  # they had the time of all other checks to load it
     return Check(tuple(findings))
 
 

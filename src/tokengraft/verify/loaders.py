@@ -3,7 +3,8 @@
 import random
 import re
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib.util import find_spec
 from math import isclose
@@ -108,8 +109,30 @@ _DAMAGE = ("refused", "other ids", "added tokens", "shared id")
 """Problems that are failures if there is no base to compare with."""
 
 
+@contextmanager
+def loading(folder: Path, tokenizer: Tokenizer) -> Iterator[Future[_core.Upstream]]:
+    """Loads a folder that a tokenizer was written to with other libraries, while the block does other work.
+
+    `tokenizers` takes half a second for a large vocabulary. Yields the tokenizer as it reads `tokenizer.json` alone.
+    """
+    if tokenizer.main == TOKENIZER_JSON:
+        announce(folder)
+        raw = (folder / TOKENIZER_JSON).read_bytes()
+    else:
+        raw = write_tokenizer_json(tokenizer)
+    with ThreadPoolExecutor(1) as thread:
+        upstream = thread.submit(_core.Upstream, raw)
+        del raw  # 30 MB that the block does not need
+        yield upstream
+
+
 def verify_folder(
-    folder: Path, tokenizer: Tokenizer, texts: list[str] | None = None, *, base: Tokenizer | None = None
+    folder: Path,
+    tokenizer: Tokenizer,
+    texts: list[str] | None = None,
+    *,
+    base: Tokenizer | None = None,
+    upstream: Future[_core.Upstream] | None = None,
 ) -> Verification:
     """The verification of a folder that a tokenizer was written to.
 
@@ -122,12 +145,13 @@ def verify_folder(
     """
     installed = ["tokenizers"]
     before, different_ids = set[tuple[str, str]](), ("transformers", "other ids")
-    with transformers_started():
-        problems = [*_problems(folder, tokenizer, texts or [], base)]
+    with transformers_started(), nullcontext(upstream) if upstream else loading(folder, tokenizer) as loaded:
+        problems = [*_problems(folder, tokenizer, texts or [], base, loaded)]
         if base is not None and problems:
             with temporary_folder() as parent:
                 written = save(base, parent / "base")
-                before = {problem[:2] for problem in _problems(written, base, texts or [], None)}
+                with loading(written, base) as loaded:
+                    before = {problem[:2] for problem in _problems(written, base, texts or [], None, loaded)}
                 if different_ids in before and any(problem[:2] == different_ids for problem in problems):
                     problems += _lost_in_transformers(folder, written, tokenizer, base)
         installed += ["transformers"] if tokenizer.main == TOKENIZER_JSON and transformers_installed() else []
@@ -162,34 +186,25 @@ def _require_added_found(tokenizer: Tokenizer, base: Tokenizer) -> None:
             )
 
 
-def _problems(folder: Path, tokenizer: Tokenizer, texts: list[str], base: Tokenizer | None) -> Iterator[_Problem]:
+def _problems(
+    folder: Path, tokenizer: Tokenizer, texts: list[str], base: Tokenizer | None, upstream: Future[_core.Upstream]
+) -> Iterator[_Problem]:
     """Differences between the tokenizer and what other libraries load from its folder."""
-    is_json = tokenizer.main == TOKENIZER_JSON
-    if is_json:
-        announce(folder)
-
-    def upstream_tokenizer() -> _core.Upstream:
-        """The tokenizer as the `tokenizers` library reads it: from `tokenizer.json` alone."""
-        raw = (folder / TOKENIZER_JSON).read_bytes() if is_json else write_tokenizer_json(tokenizer)
-        return _core.Upstream(raw)
-
-    with ThreadPoolExecutor(1) as thread:  # the library takes half a second to load a large vocabulary
-        loading = thread.submit(upstream_tokenizer)
-        if base is not None:
-            _require_added_found(tokenizer, base)
-        samples = [*texts, *sample_texts(tokenizer), *added_texts(tokenizer)]
-        expected = tokenizer.encode_batch(samples)
-        # The library does not find added tokens that tokenizer.json lacks, or lists with other flags.
-        listed = {entry["content"]: entry for entry in tokenizer.document.get("added_tokens") or ()}
-        unlisted = [
-            token.content
-            for token in tokenizer.added
-            if token.content not in listed or any(listed[token.content][flag] != getattr(token, flag) for flag in FLAGS)
-        ]
-        ours, known = dict(zip(samples, expected, strict=True)), _without(samples, unlisted)
-        for text, ids in zip(known, loading.result().encode_batch(known), strict=True):
-            if ids != ours[text]:
-                raise InvalidTokenizerError(f"`tokenizers` gives different ids for {text!r}", hint="please report this")
+    if base is not None:
+        _require_added_found(tokenizer, base)
+    samples = [*texts, *sample_texts(tokenizer), *added_texts(tokenizer)]
+    expected = tokenizer.encode_batch(samples)
+    # The library does not find added tokens that tokenizer.json lacks, or lists with other flags.
+    listed = {entry["content"]: entry for entry in tokenizer.document.get("added_tokens") or ()}
+    unlisted = [
+        token.content
+        for token in tokenizer.added
+        if token.content not in listed or any(listed[token.content][flag] != getattr(token, flag) for flag in FLAGS)
+    ]
+    ours, known = dict(zip(samples, expected, strict=True)), _without(samples, unlisted)
+    for text, ids in zip(known, upstream.result().encode_batch(known), strict=True):
+        if ids != ours[text]:
+            raise InvalidTokenizerError(f"`tokenizers` gives different ids for {text!r}", hint="please report this")
     if unlisted:
         yield _Problem(
             "tokenizers",
@@ -197,7 +212,7 @@ def _problems(folder: Path, tokenizer: Tokenizer, texts: list[str], base: Tokeni
             f"tokenizers reads {tokenizer.main} alone, which lacks {len(unlisted):,} added tokens that the other files "
             f"name, or their flags, such as {unlisted[0]!r}",
         )
-    if is_json:
+    if tokenizer.main == TOKENIZER_JSON:
         yield from _transformers_problems(folder, tokenizer, samples, expected)
     if tokenizer.piece_file:
         raw = (folder / tokenizer.piece_file).read_bytes()
