@@ -165,15 +165,28 @@ class Model:
         """
     def tokens(self, more: list[tuple[int, str]]) -> list[tuple[int, str, bytes]]:
         """Ids, strings and bytes of all tokens, by ascending id. ``more`` has tokens that the vocabulary lacks."""
-    def summary(
-        self, added: list[int], *, examples: int
-    ) -> tuple[list[tuple[int, int, bool]], tuple[int, int, int, int], list[int], list[int]]:
-        """Numbers and examples of a vocabulary with its added tokens.
+    def scripts(self, more: list[tuple[int, str]]) -> tuple[list[str], bytes]:
+        """The scripts that tokens are written in, sorted, and for each token by id, the place of its script as a byte.
 
-        - Runs of ids: the first, the last, and whether they belong to added tokens.
-        - Numbers of tokens: learned, atomic, learned and not UTF-8, learned and with the bytes of another.
-        - The ids of learned tokens that merges cannot make.
-        - The ids of the learned tokens with the most bytes.
+        The script of a token is that of most of its complete characters, of several the first. Digits, punctuation,
+        white space and combining marks do not count. A token that has nothing else is `Common`, or `part of a
+        character` if it has one.
+        """
+    def plain_tokens(self, more: list[tuple[int, str]]) -> list[int]:
+        """The ids of the tokens that stand for white space, and ASCII digits and punctuation, alone."""
+    def tokens_of(self, more: list[tuple[int, str]], texts: list[str], *, trimmed: bool) -> list[tuple[int, int]]:
+        """The ids of the tokens that stand for one of some texts, each with the place of the text.
+
+        Bytes that are not UTF-8 are U+FFFD. ``trimmed``: without ASCII characters other than letters at the ends.
+        """
+    def unreachable(self, added: list[int]) -> list[int]:
+        """The ids of the tokens that merges cannot make, ascending, without added ones."""
+    def runs(self, added: list[int]) -> list[tuple[int, int, bool]]:
+        """Runs of ids in the same use: the first, the last, and whether they belong to added tokens."""
+    def summary(self, added: list[int], *, examples: int) -> tuple[tuple[int, int, int, int], list[int]]:
+        """Numbers of tokens, and the ids of the learned tokens with the most bytes.
+
+        The numbers: learned, atomic, learned and not UTF-8, learned and with the bytes of another.
         """
 
 @final

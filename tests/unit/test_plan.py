@@ -8,7 +8,6 @@ from checkpoints import changed
 
 import tokengraft as tg
 from tokengraft import errors
-from tokengraft.page.pack import token_scripts
 from tokengraft.vocab_plan import token_length
 
 
@@ -115,25 +114,6 @@ def test_a_token_of_another_kind_takes_the_row_of_the_piece_rather_than_of_the_b
 )
 def test_a_byte_of_an_incomplete_character_is_a_quarter_of_a_character(data, quarters):
     assert token_length(data) == quarters
-
-
-@pytest.mark.parametrize(
-    ("data", "script"),
-    [
-        (" tere", "Latin"),
-        ("привет", "Cyrillic"),
-        ("1999", "Common"),
-        ("\u0301", "Common"),
-        ("aб", "Latin"),
-        ("aбв", "Cyrillic"),
-        ("猫が", "Han"),
-        ("кот".encode()[:5], "Cyrillic"),
-        ("кот".encode()[:1], "part of a character"),
-        (b" \xd0", "part of a character"),
-    ],
-)
-def test_the_script_of_a_token_is_that_of_most_of_its_characters(data, script):
-    assert token_scripts([data if isinstance(data, bytes) else data.encode()]) == [script]
 
 
 def test_a_plan_has_the_lengths_of_pieces(base, extended):

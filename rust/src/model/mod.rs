@@ -8,6 +8,7 @@ mod growing;
 mod leaves;
 mod remaining;
 mod summary;
+mod texts;
 mod trie;
 mod unigram;
 mod word_piece;

@@ -10,8 +10,6 @@ use crate::bpe::Origin;
 /// A summary of a model with its added tokens. A token is *learned* if it is not an added one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Runs of ids in the same use: the first, the last, and whether they belong to added tokens. Holes are left out.
-    pub runs: Vec<(u32, u32, bool)>,
     /// The number of learned tokens.
     pub learned: usize,
     /// The number of tokens that encoding starts from, added ones included.
@@ -20,8 +18,6 @@ pub struct Summary {
     pub not_utf8: usize,
     /// Learned tokens that stand for the same bytes as another.
     pub shared_bytes: usize,
-    /// The ids of learned tokens that no text becomes, ascending.
-    pub unreachable: Vec<u32>,
     /// The ids of the learned tokens with the most bytes, longest first.
     pub longest: Vec<u32>,
 }
@@ -42,16 +38,22 @@ impl Model {
         let mut longest: Vec<(Reverse<usize>, u32)> =
             spans.iter().zip(&learned).map(|(&(start, end), &token)| (Reverse(end - start), id(token))).collect();
         longest.sort_unstable();
-        let is_unreachable = |token: &&u32| origins[**token as usize] == Origin::Unreachable;
         Summary {
-            runs: self.runs(added),
             learned: learned.len(),
             atomic: origins.iter().filter(|origin| **origin == Origin::Atomic).count(),
             not_utf8: spans.iter().filter(|span| std::str::from_utf8(bytes_of(span)).is_err()).count(),
             shared_bytes: sharing.into_values().filter(|&count| count > 1).sum(),
-            unreachable: learned.iter().filter(is_unreachable).map(|&token| id(token)).collect(),
             longest: longest.into_iter().take(examples).map(|(_, id)| id).collect(),
         }
+    }
+
+    /// The ids of the learned tokens that no text becomes, ascending. `added` has the ids of added tokens.
+    #[must_use]
+    pub fn unreachable(&self, added: &FxHashSet<u32>) -> Vec<u32> {
+        let origins = self.origins();
+        let all = self.tokens().ids().iter().zip(origins.iter());
+        let failing = all.filter(|(id, origin)| **origin == Origin::Unreachable && !added.contains(id));
+        failing.map(|(&id, _)| id).collect()
     }
 
     /// The bytes that tokens stand for, one after the other, and where those of each begin and end.
@@ -66,7 +68,9 @@ impl Model {
         (bytes, spans)
     }
 
-    fn runs(&self, added: &FxHashSet<u32>) -> Vec<(u32, u32, bool)> {
+    /// Runs of ids in the same use: the first, the last, and whether they belong to added tokens. Holes are left out.
+    #[must_use]
+    pub fn runs(&self, added: &FxHashSet<u32>) -> Vec<(u32, u32, bool)> {
         let mut ids: Vec<u32> = self.tokens().ids().iter().copied().chain(added.iter().copied()).collect();
         ids.sort_unstable();
         ids.dedup();

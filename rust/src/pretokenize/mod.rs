@@ -17,6 +17,7 @@ mod unicode;
 
 pub use cut::Cutter;
 pub use describe::describe;
+pub(crate) use pieces::main_script;
 pub use pieces::{script_names, PieceRules};
 pub use pipeline::{Piece, Pipeline, Upstream};
 pub use pretokenizer::{Pretokenizer, Sink, Spelling};

@@ -152,9 +152,54 @@ pub fn script_names(text: &str) -> Vec<&'static str> {
     names
 }
 
+/// The script of most of the complete characters of a token; of several that are equally frequent, the first.
+///
+/// Digits, punctuation, white space and combining marks do not count. A token that has nothing else is `Common`, unless
+/// it has a part of a character.
+#[must_use]
+pub(crate) fn main_script(token: &[u8]) -> &'static str {
+    let (mut found, mut complete) = (Vec::<(Script, usize)>::new(), 0);
+    for chunk in token.utf8_chunks() {
+        complete += chunk.valid().len();
+        for script in chunk.valid().chars().map(|character| character.script()) {
+            if matches!(script, Script::Common | Script::Inherited | Script::Unknown) {
+                continue;
+            }
+            match found.iter_mut().find(|(known, _)| *known == script) {
+                Some((_, count)) => *count += 1,
+                None => found.push((script, 1)),
+            }
+        }
+    }
+    match found.into_iter().rev().max_by_key(|(_, count)| *count) {
+        Some((script, _)) => script.full_name(),
+        None if complete == token.len() => Script::Common.full_name(),
+        None => "part of a character",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_script_of_a_token_is_that_of_most_of_its_characters() {
+        let cases = [
+            (" tere", "Latin"),
+            ("привет", "Cyrillic"),
+            ("1999", "Common"),
+            ("\u{301}", "Common"),
+            ("aб", "Latin"),
+            ("aбв", "Cyrillic"),
+            ("猫が", "Han"),
+            ("в a1", "Cyrillic"),
+            ("", "Common"),
+        ];
+        cases.iter().for_each(|(text, script)| assert_eq!(main_script(text.as_bytes()), *script, "{text}"));
+        assert_eq!(main_script(&"кот".as_bytes()[..5]), "Cyrillic");
+        assert_eq!(main_script(&"кот".as_bytes()[..1]), "part of a character");
+        assert_eq!(main_script(b" \xd0"), "part of a character");
+    }
 
     #[test]
     fn pieces_follow_every_rule_of_the_trainer_spec() {

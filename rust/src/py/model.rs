@@ -96,16 +96,13 @@ impl PyModel {
         py: Python<'py>,
         more: Vec<(u32, String)>,
     ) -> Vec<(u32, Bound<'py, PyString>, Bound<'py, PyBytes>)> {
-        let listed = self.0.tokens().ids().iter().copied().zip(self.0.tokens().strings());
-        let mut all: Vec<(u32, &str)> = listed.chain(more.iter().map(|(id, string)| (*id, string.as_str()))).collect();
-        all.sort_unstable();
         let mut bytes = Vec::new();
         let mut token = |(id, string): (u32, &str)| {
             bytes.clear();
             self.0.decode(string, &mut bytes);
             (id, PyString::new(py, string), PyBytes::new(py, &bytes))
         };
-        all.into_iter().map(&mut token).collect()
+        self.0.with_more(&more).into_iter().map(&mut token).collect()
     }
 
     /// The ids of tokens whose removal could change text that is not split into them.
@@ -162,11 +159,8 @@ impl PyModel {
         py: Python<'py>,
         more: Vec<(u32, String)>,
     ) -> (Bound<'py, PyBytes>, Bound<'py, PyBytes>, Bound<'py, PyBytes>, Bound<'py, PyBytes>) {
-        let listed = self.0.tokens().ids().iter().copied().zip(self.0.tokens().strings());
-        let mut all: Vec<(u32, &str)> = listed.chain(more.iter().map(|(id, string)| (*id, string.as_str()))).collect();
-        all.sort_unstable();
         let (mut ids, mut lengths, mut text, mut outside) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        for (id, string) in all {
+        for (id, string) in self.0.with_more(&more) {
             let start = text.len();
             match self.0.alphabet() {
                 Alphabet::ByteLevel => Alphabet::ByteLevel.decode(string, &mut text),
@@ -181,6 +175,39 @@ impl PyModel {
         (PyBytes::new(py, &ids), PyBytes::new(py, &lengths), PyBytes::new(py, &text), PyBytes::new(py, &outside))
     }
 
+    /// The scripts that tokens are written in, sorted, and the place of that of each token in this list, by ascending id.
+    fn scripts<'py>(&self, py: Python<'py>, more: Vec<(u32, String)>) -> (Vec<&'static str>, Bound<'py, PyBytes>) {
+        let (names, places) = py.detach(|| self.0.scripts(&more));
+        (names, PyBytes::new(py, &places))
+    }
+
+    /// The ids of the tokens that stand for white space, and ASCII digits and punctuation, alone.
+    fn plain_tokens(&self, py: Python<'_>, more: Vec<(u32, String)>) -> Vec<u32> {
+        py.detach(|| self.0.plain_tokens(&more))
+    }
+
+    /// The ids of the tokens that stand for one of some texts, each with the place of the text.
+    #[pyo3(signature = (more, texts, *, trimmed))]
+    fn tokens_of(
+        &self,
+        py: Python<'_>,
+        more: Vec<(u32, String)>,
+        texts: Vec<String>,
+        trimmed: bool,
+    ) -> Vec<(u32, usize)> {
+        py.detach(|| self.0.tokens_of(&more, &texts, trimmed))
+    }
+
+    /// The ids of the learned tokens that no text becomes, ascending.
+    fn unreachable(&self, py: Python<'_>, added: Vec<u32>) -> Vec<u32> {
+        py.detach(|| self.0.unreachable(&added.into_iter().collect()))
+    }
+
+    /// Runs of ids in the same use: the first, the last, and whether they belong to added tokens.
+    fn runs(&self, added: Vec<u32>) -> Vec<(u32, u32, bool)> {
+        self.0.runs(&added.into_iter().collect())
+    }
+
     /// The fields of a [`Summary`], in order.
     #[pyo3(signature = (added, *, examples))]
     #[allow(clippy::type_complexity)]
@@ -189,10 +216,10 @@ impl PyModel {
         py: Python<'_>,
         added: Vec<u32>,
         examples: usize,
-    ) -> (Vec<(u32, u32, bool)>, (usize, usize, usize, usize), Vec<u32>, Vec<u32>) {
+    ) -> ((usize, usize, usize, usize), Vec<u32>) {
         let all = py.detach(|| self.0.summary(&added.into_iter().collect(), examples));
-        let Summary { runs, learned, atomic, not_utf8, shared_bytes, unreachable, longest } = all;
-        (runs, (learned, atomic, not_utf8, shared_bytes), unreachable, longest)
+        let Summary { learned, atomic, not_utf8, shared_bytes, longest } = all;
+        ((learned, atomic, not_utf8, shared_bytes), longest)
     }
 }
 

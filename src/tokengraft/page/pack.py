@@ -8,25 +8,20 @@ references to it.
 import base64
 import json
 import zlib
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tokengraft import _core
-from tokengraft.tokenizer.kind import byte_token, token_bytes
+from tokengraft.tokenizer.kind import byte_token
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.vocab_plan import VocabPlan
 
 ADDED, OUTSIDE, UNREACHABLE = 1, 2, 4
 """Flags of a token: an added token; a token that BPE never makes of text, because the model's vocabulary lacks it or
 its text is not spelled in the byte-level alphabet; a token that fails the Self-Tokenization Test."""
-COMMON, PART = "Common", "part of a character"
-"""The script of digits, punctuation and white space; and what stands for the script of a token without a complete
-character of some script, if it has parts of one."""
-_NOT_WRITING = frozenset((COMMON, "Inherited", "Unknown"))
 
 
 def packed_tokenizers(base: Tokenizer, new: Tokenizer, plan: VocabPlan) -> dict[str, bytes]:
@@ -34,8 +29,8 @@ def packed_tokenizers(base: Tokenizer, new: Tokenizer, plan: VocabPlan) -> dict[
     before, after, same_kind = _Tokens.of(base), _Tokens.of(new), base.kind == new.kind
     copied = np.array([source if isinstance(source, int) else -1 for source in plan.sources], np.int64)[after.ids]
     is_shared, references = copied >= 0, np.searchsorted(before.ids, copied)
-    columns = {f"base.{name}": column for name, column in before.columns(base, np.full(len(before.ids), True)).items()}
-    columns |= {f"new.{name}": column for name, column in after.columns(new, ~(is_shared & same_kind)).items()}
+    columns = {f"base.{name}": column for name, column in before.columns(np.full(len(before.ids), True)).items()}
+    columns |= {f"new.{name}": column for name, column in after.columns(~(is_shared & same_kind)).items()}
     columns["new.ids"] = varints(np.diff(after.ids, prepend=-1))
     columns["new.flags"] = after.flags.tobytes()
     # 0 for a new token; else 1 plus the difference from the reference that is expected, the next one.
@@ -64,6 +59,9 @@ class _Tokens:
     """The length of the left part of the merge of a token; 0 if no merge makes it."""
     merged: np.ndarray
     """The places of the tokens that merges make, by the rank of the merge."""
+    scripts: np.ndarray
+    """The places of their scripts in ``script_names``."""
+    script_names: list[str]
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> "_Tokens":
@@ -74,26 +72,22 @@ class _Tokens:
         merged = np.searchsorted(ids, applied[:, 0])
         splits[merged] = sizes[np.searchsorted(ids, applied[:, 1])]
         flags = ADDED * np.isin(ids, [token.id for token in tokenizer.added])
+        script_names, scripts = tokenizer.core_model.scripts(tokenizer.unlisted)
         flags += OUTSIDE * np.frombuffer(outside, np.uint8) + UNREACHABLE * np.isin(ids, tokenizer.unreachable)
-        return cls(ids, flags.astype(np.uint8), sizes, np.frombuffer(text, np.uint8), splits, merged)
+        columns = np.frombuffer(text, np.uint8), splits, merged, np.frombuffer(scripts, np.uint8)
+        return cls(ids, flags.astype(np.uint8), sizes, *columns, script_names)
 
-    def columns(self, tokenizer: Tokenizer, chosen: np.ndarray) -> dict[str, bytes]:
+    def columns(self, chosen: np.ndarray) -> dict[str, bytes]:
         """The columns of some of the tokens."""
-        if chosen.all():
-            data = [data for _, _, data in tokenizer.core_model.tokens(tokenizer.unlisted)]
-        else:  # most are those of the base, and `tokens` would need as much memory again
-            data = [token_bytes(tokenizer.strings[i], tokenizer.kind) for i in self.ids[chosen].tolist()]
-        scripts = token_scripts(data)
-        names = sorted(set(scripts))
-        places = {name: place for place, name in enumerate(names)}
+        used, scripts = np.unique(self.scripts[chosen], return_inverse=True)
         return {
             "ids": varints(np.diff(self.ids[chosen], prepend=-1)),
             "flags": self.flags[chosen].tobytes(),
             "lengths": varints(self.lengths[chosen]),
             "text": self.text[np.repeat(chosen, self.lengths)].tobytes(),
             "splits": varints(self.splits[chosen]),
-            "scripts": bytes(places[script] for script in scripts),
-            "script_names": "\n".join(names).encode(),
+            "scripts": scripts.astype(np.uint8).tobytes(),
+            "script_names": "\n".join(self.script_names[place] for place in used).encode(),
         }
 
 
@@ -166,24 +160,3 @@ def compressed(columns: Mapping[str, bytes]) -> str:
     """Columns as base64 of deflated data: the lengths and names as JSON in the first line, then the columns."""
     head = json.dumps([[name, len(column)] for name, column in columns.items()]).encode() + b"\n"
     return base64.b64encode(zlib.compress(head + b"".join(columns.values()))).decode()
-
-
-def token_scripts(tokens: Sequence[bytes]) -> list[str]:
-    """The script of each token: that of most of its complete characters, of several the first.
-
-    Digits, punctuation, white space and combining marks do not count. A token that has nothing else is `Common`, unless
-    it has a part of a character.
-
-    >>> token_scripts([b" cat", "猫が".encode(), b" 12", b" \\xd0", "в ".encode() + b"a1"])
-    ['Latin', 'Han', 'Common', 'part of a character', 'Cyrillic']
-    """
-    texts = [data.decode(errors="ignore") for data in tokens]
-    named = _core.scripts(texts)
-    found = []
-    for text, names, data in zip(texts, named, tokens, strict=True):
-        written = [name for name in names if name not in _NOT_WRITING]
-        if len(written) > 1:
-            each = [name for (name,) in _core.scripts(list(text)) if name not in _NOT_WRITING]
-            written = [Counter(each).most_common(1)[0][0]]  # of several that are equally frequent, the first
-        found.append(written[0] if written else COMMON if len(text.encode()) == len(data) else PART)
-    return found

@@ -13,6 +13,8 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tokengraft import _core
 from tokengraft.corpus.open import Corpus
 from tokengraft.corpus.options import ReadOptions
@@ -144,11 +146,15 @@ def _text(content: Content, text: ReportText) -> dict[str, Any]:
 def _frequency_columns(content: Content) -> dict[str, bytes]:
     """How often each token occurs in each text: all tokens of the new tokenizer, and the removed ones."""
     columns = {}
-    ids = {BASE: content.plan.removed, NEW: sorted(content.new.strings)}
+    ids = {BASE: np.array(content.plan.removed, np.int64), NEW: np.array(sorted(content.new.strings), np.int64)}
     for place, text in enumerate(content.texts):
-        for side in (BASE, NEW):
+        for side, known in ids.items():
             found = content.frequencies[side, text.name]
-            columns[f"{side}.frequency.{place}"] = varints(found.get(token_id, 0) for token_id in ids[side])
+            column, tokens = np.zeros(len(known), np.int64), np.fromiter(found, np.int64, len(found))
+            is_known = np.isin(tokens, known)
+            times = np.fromiter(found.values(), np.int64, len(found))
+            column[np.searchsorted(known, tokens[is_known])] = times[is_known]
+            columns[f"{side}.frequency.{place}"] = varints(column)
     return columns
 
 

@@ -16,7 +16,7 @@ from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import OptionError, option, require, whole_number
 from tokengraft.pruning.methods import Question, expected_usefulness
 from tokengraft.pruning.order import require_coverage
-from tokengraft.pruning.removable import CHAT, default_tokens, named_tokens, token_texts
+from tokengraft.pruning.removable import CHAT, default_tokens, named_tokens
 from tokengraft.tokenizer.known_tokens import reserved_tokens
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
@@ -52,7 +52,7 @@ def required_ids(tokenizer: Tokenizer, counts: PretokenCounts | None = None) -> 
     required = {token.id for token in tokenizer.added} - reserved_tokens(tokenizer, counts.added if counts else {})
     required |= {token_id for string, token_id in tokenizer.ids.items() if string in named}
     required |= {token.id for token in tokenizer.tokens if len(token.bytes) == 1}
-    return required | default_tokens(tokenizer, lambda: token_texts(tokenizer))[CHAT]
+    return required | default_tokens(tokenizer)[CHAT]
 
 
 def lacking_warning(tokenizer: Tokenizer, ids: Iterable[int]) -> str:

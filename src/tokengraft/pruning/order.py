@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from itertools import chain, islice
 from types import NoneType
 from typing import Any, NamedTuple
@@ -289,7 +290,9 @@ def prune_order(
     removable = removable_tokens(tokenizer, protection or Protection(), counts)
     question = Question(tokenizer, removable.ids - set(removable.reserved), counts, scripts, by_merges)
     reserved = ((token_id, token_id) for token_id in removable.reserved)
-    removals = tuple(Removal(tokenizer.strings[i], i, by) for i, by in chain(reserved, ORDERS[method](question)))
+    decided, strings = chain(reserved, ORDERS[method](question)), tokenizer.strings
+    # As `Removal(...)`, without a call of Python for each of a quarter of a million tokens.
+    removals = tuple(map(partial(tuple.__new__, Removal), ((strings[i], i, by) for i, by in decided)))
     kept = {**removable.kept, "others": len(removable.ids) - len(removals)}
     provenance = {
         "tokengraft": _core.__version__,

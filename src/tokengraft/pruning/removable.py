@@ -1,7 +1,7 @@
 """Which tokens may be removed, and which are kept by default: white space, punctuation, source code, chat templates."""
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Set
+from collections.abc import Collection, Iterator, Mapping, Set
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -18,8 +18,6 @@ from tokengraft.tokenizer.tokenizer import Tokenizer
 
 PLAIN, CODE, CHAT = "white space, digits, punctuation", "source code", "chat template"
 """The reasons, as `PruneOrder.kept` names them."""
-_NOT_LETTERS = "".join(chr(code) for code in range(128) if not chr(code).isalpha())
-_PLAIN = re.compile(rf"[{re.escape(_NOT_LETTERS)}\s]+")
 _SHORTEST_WORD = 3
 """Letters. Shorter words, such as `fn`, are not protected: many tokens with other uses are equal to them."""
 _ROLES = ("system", "user", "assistant", "tool")
@@ -29,42 +27,32 @@ _ESCAPE = re.compile(r"""\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|([nrt\\'"]))""
 _ESCAPED = {"n": "\n", "r": "\r", "t": "\t"}
 
 
-def default_tokens(tokenizer: Tokenizer, texts: Callable[[], Mapping[int, str]]) -> Mapping[str, frozenset[int]]:
-    """The tokens that are kept by default, by reason. They are decided by their text, not by their string.
-
-    ``texts`` gives the `token_texts`, if they are needed.
-    """
+def default_tokens(tokenizer: Tokenizer) -> Mapping[str, frozenset[int]]:
+    """The tokens that are kept by default, by reason. They are decided by their text, not by their string."""
     if not tokenizer.kept_by_default:
-        tokenizer.kept_by_default.update(_default_tokens(tokenizer, texts()))
+        tokenizer.kept_by_default.update(_default_tokens(tokenizer))
     return tokenizer.kept_by_default
 
 
-def token_texts(tokenizer: Tokenizer) -> dict[int, str]:
-    """The text of every token by id. Invalid UTF-8 is U+FFFD."""
-    # Not `tokenizer.tokens`, which would be kept: 85 MB for a vocabulary of 262,144 tokens.
-    listed = tokenizer.core_model.tokens(tokenizer.unlisted)
-    return {token_id: data.decode(errors="replace") for token_id, _, data in listed}
-
-
-def _default_tokens(tokenizer: Tokenizer, texts: Mapping[int, str]) -> dict[str, frozenset[int]]:
-    words = _code_words()
+def _default_tokens(tokenizer: Tokenizer) -> dict[str, frozenset[int]]:
+    model, more, ids = tokenizer.core_model, tokenizer.unlisted, {*tokenizer.ids.values()}
     # What the chat templates can write by themselves, at the beginning of a text and after a line break.
     written = [text for template in chat_templates(tokenizer) for text in (*_ROLES, *template_texts(template))]
     valid = [text.encode(errors="replace").decode() for text in written]  # a template may have half a surrogate pair
     chats = tokenizer.encode_batch([*dict.fromkeys(text for each in valid for text in (each, f"\n{each}"))])
     return {
-        PLAIN: frozenset(token_id for token_id, text in texts.items() if _PLAIN.fullmatch(text)),
-        CODE: frozenset(token_id for token_id, text in texts.items() if text.strip(_NOT_LETTERS) in words),
-        CHAT: frozenset(token_id for ids in chats for token_id in ids if token_id in texts),
+        PLAIN: frozenset(model.plain_tokens(more)),
+        CODE: frozenset(token_id for token_id, _ in model.tokens_of(more, _code_words(), trimmed=True)),
+        CHAT: frozenset(token_id for chat in chats for token_id in chat if token_id in ids),
     }
 
 
 @cache
-def _code_words() -> frozenset[str]:
+def _code_words() -> list[str]:
     """Keywords and frequent names of source code."""
     lines = resources.files("tokengraft.pruning").joinpath("code_words.txt").read_text(encoding="utf-8").splitlines()
     words = (word for line in lines if not line.startswith("#") for word in line.split())
-    return frozenset(word for word in words if len(word) >= _SHORTEST_WORD)
+    return [word for word in words if len(word) >= _SHORTEST_WORD]
 
 
 def chat_templates(tokenizer: Tokenizer) -> Iterator[str]:
@@ -187,13 +175,12 @@ def removable_tokens(tokenizer: Tokenizer, protection: Protection, counts: Preto
                 hint=f"leave out {option('prune_characters')}",
             )
         atomic -= {i for string, i in tokenizer.vocab.items() if len(string) == 1 and string != SPACE}
-    texts = cache(lambda: token_texts(tokenizer))
     reasons: dict[str, Set[int]] = {
         "added or named": added,
         "atomic": atomic,
         "the only spelling of a character": _only_spelling(tokenizer, counts),
-        **(default_tokens(tokenizer, texts) if protection.defaults else {}),
-        "protected": _protected(tokenizer, protection, texts),
+        **(default_tokens(tokenizer) if protection.defaults else {}),
+        "protected": _protected(tokenizer, protection),
     }
     # Not `tokenizer.structure`, which would be kept too.
     reasons["parts of those"] = {*tokenizer.core_model.with_parts([*set[int]().union(*reasons.values())])}
@@ -299,23 +286,23 @@ def _spells_all_bytes(tokenizer: Tokenizer) -> bool:
     return tokenizer.byte_fallback and all(byte_token(byte) in tokenizer.vocab for byte in range(256))
 
 
-def _protected(tokenizer: Tokenizer, protection: Protection, texts: Callable[[], Mapping[int, str]]) -> set[int]:
+def _protected(tokenizer: Tokenizer, protection: Protection) -> set[int]:
     highest = {tokenizer.n_rows - 1} if protection.highest_id and tokenizer.n_rows else set[int]()
     if not protection.tokens and not protection.pattern:
         return highest
-    by_text: dict[str, set[int]] = {wanted: set() for wanted in protection.tokens}
-    for token_id, text in texts().items():
-        if text in by_text:
-            by_text[text].add(token_id)
-    protected: set[int] = set()
-    for wanted in by_text:
-        ids = by_text[wanted] | ({tokenizer.ids[wanted]} if wanted in tokenizer.ids else set())
-        if not ids:
-            raise OptionError(
-                f"{wanted!r} is to be protected and is no token", hint="write tokens as text, with any leading space"
-            )
-        protected |= ids
+    model, more, wanted = tokenizer.core_model, tokenizer.unlisted, [*dict.fromkeys(protection.tokens)]
+    found = model.tokens_of(more, wanted, trimmed=False)
+    found += [(tokenizer.ids[text], place) for place, text in enumerate(wanted) if text in tokenizer.ids]
+    missing = {*range(len(wanted))} - {place for _, place in found}
+    if missing:
+        raise OptionError(
+            f"{wanted[min(missing)]!r} is to be protected and is no token",
+            hint="write tokens as text, with any leading space",
+        )
+    protected = {token_id for token_id, _ in found}
     if protection.pattern:
         pattern = re.compile(protection.pattern)
-        protected |= {i for i, text in texts().items() if pattern.search(text)}
+        # Not `tokenizer.tokens`, which would be kept: 85 MB for a vocabulary of 262,144 tokens.
+        texts = ((token_id, data.decode(errors="replace")) for token_id, _, data in model.tokens(more))
+        protected |= {token_id for token_id, text in texts if pattern.search(text)}
     return highest | protected

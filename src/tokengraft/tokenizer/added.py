@@ -159,16 +159,18 @@ def _entry(value: Any) -> Entry | None:
     if not isinstance(value, dict) or not isinstance(value.get("content", ""), str):
         return None
     flags = {name: value[name] for name in FLAGS if name in value}
-    if any(type(flag) is not bool for flag in flags.values()):
+    if not {*map(type, flags.values())} <= {bool}:
         raise _refusal("an added token", value, "flags that are true or false")
     return {"content": _plain(value.get("content", ""), SETTINGS), **flags}
 
 
 def _plain(content: str, name: str) -> str:
-    if any("\ud800" <= character <= "\udfff" for character in content):
+    try:
+        content.encode()
+    except UnicodeEncodeError as error:
         raise InvalidTokenizerError(
             f"`{name}` has the token {content!a}, half of a surrogate pair", hint="check what wrote the file"
-        )
+        ) from error
     return content
 
 
@@ -217,6 +219,7 @@ def added_tokens(
             if token_id is None:
                 token_id, next_id = next_id, next_id + 1
             listed_id = before.listed_id if before and batch is not listed else entry.get("id", token_id)
-            flags = {name: entry[name] for name in FLAGS}
-            tokens[content] = AddedToken(id=token_id, content=content, listed_id=listed_id, **flags)
+            special, normalized, single_word = entry["special"], entry["normalized"], entry["single_word"]
+            strips = entry["lstrip"], entry["rstrip"]
+            tokens[content] = AddedToken(token_id, content, special, normalized, single_word, *strips, listed_id)
     return tuple(sorted(tokens.values()))

@@ -54,8 +54,7 @@ class Change:
     @cached_property
     def gone(self) -> Mapping[str, int]:
         """Removed tokens, with the ids they had."""
-        gone = self.before.keys() - self.ids.keys()
-        return {string: token_id for string, token_id in self.before.items() if string in gone} if gone else {}
+        return {string: token_id for string, token_id in self.before.items() if string not in self.ids}
 
     @cached_property
     def replaced(self) -> dict[str, str]:

@@ -84,11 +84,10 @@ def inspect(tokenizer: Tokenizer) -> Inspection:
     """
     require_type("tokenizer", tokenizer, Tokenizer)
     added, core = tokenizer.added, tokenizer.core_vocabulary
-    runs, (learned, atomic, not_utf8, shared_bytes), unreachable, longest = tokenizer.core_model.summary(
-        [token.id for token in added], examples=EXAMPLES
-    )
-    layout = id_layout(runs)
-    failing = [*tokens_of(tokenizer, unreachable)]
+    added_ids = [token.id for token in added]
+    (learned, atomic, not_utf8, shared_bytes), longest = tokenizer.core_model.summary(added_ids, examples=EXAMPLES)
+    layout = id_layout(tokenizer.core_model.runs(added_ids))
+    failing = [*tokens_of(tokenizer, tokenizer.unreachable)]
     return Inspection(
         kind=tokenizer.kind,
         algorithm=tokenizer.algorithm,
@@ -109,7 +108,7 @@ def inspect(tokenizer: Tokenizer) -> Inspection:
         ignored_ids=tuple((t.content, t.listed_id, t.id) for t in added if t.id != t.listed_id),
         missing_bytes=len(tokenizer.missing_bytes),
         shared_bytes=shared_bytes,
-        unreachable=len(unreachable),
+        unreachable=len(failing),
         unreachable_examples=tuple(token.string for token in failing[:EXAMPLES]),
         usable_whole=sum(is_whole_pretoken(tokenizer, token) for token in failing),
         not_utf8=not_utf8,

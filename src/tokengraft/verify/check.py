@@ -48,7 +48,8 @@ from tokengraft.verify.transformers_loader import transformers_started
 def holes(tokenizer: Tokenizer) -> Finding:
     """Ids below the highest that no token has."""
     # As ranges of ids: a file of a few kilobytes may leave four billion ids without a token.
-    holes = [run for run in id_layout(tokenizer.core_summary[0]) if run.use == "unused"]
+    runs = tokenizer.core_model.runs([token.id for token in tokenizer.added])
+    holes = [run for run in id_layout(runs) if run.use == "unused"]
     if not holes:
         return Finding("holes", "pass", "every id below the highest has a token")
     shown = [f"{run.first}" if run.first == run.last else f"{run.first} to {run.last}" for run in holes]
