@@ -179,6 +179,8 @@ class Model:
 
         Bytes that are not UTF-8 are U+FFFD. ``trimmed``: without ASCII characters other than letters at the ends.
         """
+    def partial_tokens(self, more: list[tuple[int, str]]) -> list[int]:
+        """The ids of the tokens that stand for bytes that are not UTF-8."""
     def unreachable(self, added: list[int]) -> list[int]:
         """The ids of the tokens that merges cannot make, ascending, without added ones."""
     def runs(self, added: list[int]) -> list[tuple[int, int, bool]]:

@@ -44,6 +44,18 @@ impl Model {
         })
     }
 
+    /// The ids of the tokens that stand for bytes that are not UTF-8.
+    #[must_use]
+    pub fn partial_tokens(&self, more: &[(u32, String)]) -> Vec<u32> {
+        let mut bytes = Vec::new();
+        let mut is_partial = |string: &str| {
+            bytes.clear();
+            self.decode(string, &mut bytes);
+            std::str::from_utf8(&bytes).is_err()
+        };
+        self.with_more(more).into_iter().filter(|(_, string)| is_partial(string)).map(|(id, _)| id).collect()
+    }
+
     /// The scripts that tokens are written in, sorted, and the place of that of each token in this list, by ascending id.
     #[must_use]
     pub fn scripts(&self, more: &[(u32, String)]) -> (Vec<&'static str>, Vec<u8>) {
@@ -81,6 +93,7 @@ mod tests {
         let texts = ["if", "\u{fffd}", "a"].map(String::from);
         assert_eq!(model.tokens_of(&more, &texts, false), [(1, 0), (5, 1), (7, 1)]);
         assert_eq!(model.tokens_of(&more, &texts, true), [(1, 0), (2, 0), (3, 0), (5, 1), (7, 1), (8, 2)]);
+        assert_eq!(model.partial_tokens(&more), [5, 7]);
         let (names, places) = model.scripts(&more);
         assert_eq!(names, ["Common", "Latin", "part of a character"]);
         assert_eq!(places, [0, 1, 1, 1, 0, 2, 0, 2, 1, 0, 0]);

@@ -198,6 +198,11 @@ impl PyModel {
         py.detach(|| self.0.tokens_of(&more, &texts, trimmed))
     }
 
+    /// The ids of the tokens that stand for bytes that are not UTF-8.
+    fn partial_tokens(&self, py: Python<'_>, more: Vec<(u32, String)>) -> Vec<u32> {
+        py.detach(|| self.0.partial_tokens(&more))
+    }
+
     /// The ids of the learned tokens that no text becomes, ascending.
     fn unreachable(&self, py: Python<'_>, added: Vec<u32>) -> Vec<u32> {
         py.detach(|| self.0.unreachable(&added.into_iter().collect()))

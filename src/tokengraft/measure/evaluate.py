@@ -1,7 +1,7 @@
 """`evaluate`: scores of tokenizers on texts, and of models."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,7 +31,7 @@ from tokengraft.measure.segments import (
     text_warnings,
 )
 from tokengraft.progress import stage
-from tokengraft.tokenizer.kind import CHARACTER_OF, token_bytes
+from tokengraft.tokenizer.kind import byte_token
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 Tokenizers = Mapping[str, Tokenizer | str | os.PathLike[str] | Any]
@@ -191,9 +191,7 @@ class _TextSize:
 
 def _score(name: str, text: str, size: _TextSize, found: TokenTotals) -> Score:
     tokenizer, counted, total = found.tokenizer, found.counted, found.counted.total()
-    string_of, unlisted = tokenizer.core_vocabulary.string_of, dict(tokenizer.unlisted)
-    strings = ((unlisted.get(i) or string_of(i) or "", count) for i, count in counted.items())
-    partial = sum(count for string, count in strings if _is_partial(tokenizer, string))
+    partial = sum(counted[token_id] for token_id in _partial_tokens(tokenizer))
     n_bytes = size.bytes_without(found.lost)
     return Score(
         tokenizer=name,
@@ -214,17 +212,12 @@ def _score(name: str, text: str, size: _TextSize, found: TokenTotals) -> Score:
     )
 
 
-def _is_partial(tokenizer: Tokenizer, string: str) -> bool:
-    """Whether a token is not a sequence of complete characters."""
-    if tokenizer.kind == "sentencepiece":
-        return tokenizer.byte_fallback and len(string) == 6 and string.startswith("<0x")
-    if string.lstrip(CHARACTER_OF[ord(" ")]).isascii():
-        return False
-    try:
-        token_bytes(string, tokenizer.kind).decode()
-    except UnicodeDecodeError:
-        return True
-    return False
+def _partial_tokens(tokenizer: Tokenizer) -> Collection[int]:
+    """The ids of the tokens that are not a sequence of complete characters."""
+    if tokenizer.kind == "sentencepiece":  # where a byte may be a character
+        names = map(byte_token, range(256 if tokenizer.byte_fallback else 0))
+        return {token_id for name in names if (token_id := tokenizer.core_vocabulary.id_of(name)) is not None}
+    return tokenizer.core_model.partial_tokens(tokenizer.unlisted)
 
 
 def _from_counts(loaded: Mapping[str, Tokenizer], name: str, counts: PretokenCounts) -> dict[str, Score]:

@@ -169,11 +169,6 @@ class Segments:
         """The ids of a document."""
         return self.ids[self.starts[place] : self.starts[place + 1]]
 
-    def counted(self) -> Counter[int]:
-        """How often each token occurs."""
-        found, counts = frequencies(self.ids)
-        return Counter(dict(zip(found.tolist(), counts.tolist(), strict=True)))
-
 
 DENSE = 1 << 20
 """Below this, a table by id is faster than sorting, and has at most 8 MB."""
@@ -245,16 +240,30 @@ class TokenTotals:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
-        self.counted, self.n_pretokens, self.n_by_merges = Counter[int](), 0, 0
+        self.n_pretokens, self.n_by_merges = 0, 0
         self.lost, self.lost_by_merges = Counter[bytes](), Counter[bytes]()
         """How often each character occurs that the tokenizer drops or replaces by its unknown token."""
         self._lengths: list[np.ndarray] = []
+        self._counted = Counter[int]()
+        self._waiting: list[tuple[np.ndarray, np.ndarray]] = []
+
+    @property
+    def counted(self) -> Counter[int]:
+        """How often each token occurs."""
+        if self._waiting:
+            ids, times = map(np.concatenate, zip(*self._waiting, strict=True))
+            found, places = np.unique(ids, return_inverse=True)
+            total = np.zeros(len(found), np.int64)
+            np.add.at(total, places, times)
+            self._counted.update(dict(zip(found.tolist(), total.tolist(), strict=True)))
+            self._waiting.clear()
+        return self._counted
 
     @classmethod
     def of_counts(cls, tokenizer: Tokenizer, counts: PretokenCounts) -> "TokenTotals":
         """The tokens of counted text. The lengths of its documents are not known."""
         found, skips = cls(tokenizer), tokenizer.ignore_merges
-        found.counted.update(counts.tokens(tokenizer))
+        found._counted.update(counts.tokens(tokenizer))
         found.n_pretokens = counts.totals.pretokens + sum(counts.added.values())
         found.n_by_merges = sum((counts.tokens(tokenizer, by_merges=True) if skips else found.counted).values())
         found.lost.update(counts.lost(tokenizer))
@@ -264,7 +273,9 @@ class TokenTotals:
     def add(self, batch: list[str], segments: Segments) -> None:
         """Adds a batch of documents with their tokens."""
         self._lengths.append(segments.lengths)
-        self.counted.update(segments.counted())
+        self._waiting.append(frequencies(segments.ids))
+        if sum(len(ids) for ids, _ in self._waiting) > DENSE:
+            _ = self.counted  # before they take more memory
         self.n_pretokens += segments.n_pretokens
         self.n_by_merges += segments.n_by_merges
         if not self.tokenizer.spells_everything:

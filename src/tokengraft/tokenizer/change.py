@@ -54,6 +54,8 @@ class Change:
     @cached_property
     def gone(self) -> Mapping[str, int]:
         """Removed tokens, with the ids they had."""
+        if self.learned is not None and len(self.ids) == len(self.before) + len(self.learned) + len(self.given):
+            return {}  # a vocabulary that only grew need not be searched
         return {string: token_id for string, token_id in self.before.items() if string not in self.ids}
 
     @cached_property
