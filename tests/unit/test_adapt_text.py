@@ -162,7 +162,8 @@ def counted(monkeypatch):
 
 @pytest.fixture
 def interrupted(monkeypatch):
-    """Interrupts an adaptation after counting."""
+    """Interrupts an adaptation after counting. Counts of small texts are kept too."""
+    monkeypatch.setattr(cache, "WORTH_KEEPING", 0)
 
     def fail(*_, **__):
         raise KeyboardInterrupt

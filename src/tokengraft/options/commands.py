@@ -35,8 +35,8 @@ COMMANDS = {
     "adapt": Command(
         "adapt", "adapt a model to text: prune, extend, check, measure, transplant",
         "The complete pipeline: count the text, prune tokens that it rarely uses, learn new ones, check the result, "
-        "measure it on held-out documents, and transplant the checkpoint. An interrupted run resumes when it is "
-        "started again with the same options.",
+        "measure it on held-out documents, and transplant the checkpoint. After an interruption, the same command uses "
+        "the counts of large texts again.",
         (Positional("model", "MODEL", "model folder with weights, or a tokenizer", "?"),),
         "--target --keep --test --swap --add --remove --special --for --text-field --recipe --dry-run --out --force "
         "--json"),

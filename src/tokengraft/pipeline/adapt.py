@@ -1,9 +1,9 @@
 """`adapt`: the complete pipeline in one function: count, prune, extend, check, evaluate, transplant.
 
 Every step is also available alone. This module only connects them. `estimate` is the dry run. `count_corpora` keeps
-counts beside the output until it is complete, so that an interrupted run can resume. They are used only if everything
-that they depend on is unchanged: the tokenizer, every option for reading and counting except those in `WITHOUT_EFFECT`,
-the hold-out, the version, and path, size and modification time of each file.
+counts of large texts beside the output until it is complete, so that an interrupted run can resume. They are used only
+if everything that they depend on is unchanged: the tokenizer, every option for reading and counting except those in
+`WITHOUT_EFFECT`, the hold-out, the version, and path, size and modification time of each file.
 """
 
 import json
@@ -52,8 +52,8 @@ def adapt(
     """Adapts a model, or only a tokenizer, to text: prunes, extends, checks, evaluates, and writes the result.
 
     Everything that can be checked is checked before any text is read. Documents are held out of every corpus before it
-    is counted, and the result is evaluated on them. Counts are cached in a folder beside the output until it is
-    complete, so that an interrupted run can resume.
+    is counted, and the result is evaluated on them. Counts of large texts are cached in a folder beside the output
+    until it is complete, so that an interrupted run can resume.
 
     Args:
         source: A model folder with weights, or a tokenizer.
@@ -170,6 +170,9 @@ def estimate_request(request: Request) -> Estimate:
 
 WITHOUT_EFFECT = frozenset(("workers", "memory", "engine", "address"))
 """Fields of `CountOptions` that do not change the result. All other fields are part of the key."""
+WORTH_KEEPING = 1 << 25
+"""Bytes of text. A smaller one is counted again in a second: importing pyarrow, which writes counts, takes as long as
+counting 10 MB, and 60 MB of memory."""
 _OURS = re.compile(r".+-[0-9a-f]{24}\.(parquet|json)")
 
 
@@ -187,7 +190,7 @@ def _cached(job: Request, base: Tokenizer, name: str, corpus: Corpus) -> HeldOut
     if counted is None:
         counted = _counted(job, base, name, corpus)
         try:
-            if files:
+            if files and counted.counts.totals.bytes >= WORTH_KEEPING:
                 _save(counted, *files)
         except OutputError:
             if folder.exists():
