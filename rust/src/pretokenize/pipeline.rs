@@ -5,7 +5,11 @@ use std::str::FromStr;
 
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
-use tokenizers::{Decoder, NormalizedString, Normalizer, OffsetReferential, OffsetType, PreTokenizer, Tokenizer};
+use tokenizers::models::bpe::BPE;
+use tokenizers::{
+    Decoder, DecoderWrapper, NormalizedString, Normalizer, NormalizerWrapper, OffsetReferential, OffsetType,
+    PostProcessorWrapper, PreTokenizer, PreTokenizerWrapper, Tokenizer, TokenizerImpl,
+};
 
 use crate::error::{Error, Result};
 use crate::guard::guarded;
@@ -129,6 +133,9 @@ impl Pipeline {
     }
 }
 
+/// A tokenizer whose model is known to be BPE.
+type BpeTokenizer = TokenizerImpl<BPE, NormalizerWrapper, PreTokenizerWrapper, PostProcessorWrapper, DecoderWrapper>;
+
 /// A tokenizer as the `tokenizers` library itself reads it, without truncation and padding.
 pub struct Upstream(Tokenizer);
 
@@ -140,9 +147,13 @@ impl Upstream {
     /// When the library cannot read it.
     pub fn from_json(tokenizer_json: &str) -> Result<Self> {
         let refuse = |reason: String| Error::Pipeline { reason };
-        give_back_freed(); // the library needs eight times the size of the text while it reads
-        let read = guarded(|| Tokenizer::from_str(tokenizer_json)).map_err(refuse)?;
-        let mut tokenizer = read.map_err(|error| refuse(error.to_string()))?;
+        give_back_freed(); // the library needs several times the size of the text while it reads
+                           // For a model of any type it makes two copies of all merges first, and takes twice the time and the memory.
+        let read = guarded(|| match BpeTokenizer::from_str(tokenizer_json) {
+            Ok(tokenizer) => Ok(tokenizer.into()),
+            Err(_) => Tokenizer::from_str(tokenizer_json),
+        });
+        let mut tokenizer = read.map_err(refuse)?.map_err(|error| refuse(error.to_string()))?;
         tokenizer.with_truncation(None).map_err(|error| refuse(error.to_string()))?.with_padding(None);
         Ok(Self(tokenizer))
     }
@@ -191,6 +202,36 @@ mod tests {
     #[test]
     fn a_pipeline_the_library_refuses_is_an_error() {
         assert!(matches!(Pipeline::from_json("{"), Err(Error::Pipeline { .. })));
+    }
+
+    #[test]
+    fn a_file_is_read_as_the_library_reads_it_whatever_its_model() {
+        let bpe = r#""vocab": {"a": 0, "b": 1, "ab": 2, "<s>": 3}, "merges": [["a", "b"]]"#;
+        let legacy = r#""vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]"#;
+        let models = [
+            format!(r#"{{"type": "BPE", "unk_token": "a", "ignore_merges": true, {bpe}}}"#),
+            format!(r#"{{{legacy}, "fuse_unk": true, "type": "BPE"}}"#),
+            format!("{{{bpe}}}"),
+            r#"{"type": "WordPiece", "unk_token": "a", "continuing_subword_prefix": "@",
+                "max_input_chars_per_word": 9, "vocab": {"a": 0, "b": 1}}"#
+                .into(),
+            r#"{"type": "Unigram", "unk_id": 0, "vocab": [["a", -1.0], ["b", -2.0]]}"#.into(),
+        ];
+        let added = r#"{"id": 9, "content": "<s>", "single_word": false, "lstrip": false, "rstrip": false,
+            "normalized": false, "special": true}"#;
+        for model in models {
+            let json = format!(
+                r#"{{"version": "1.0", "added_tokens": [{added}], "normalizer": {{"type": "NFC"}},
+                "pre_tokenizer": {{"type": "Whitespace"}}, "decoder": null, "post_processor": null, "model": {model}}}"#
+            );
+            let (ours, theirs) = (Upstream::from_json(&json).unwrap().0, Tokenizer::from_str(&json).unwrap());
+            let [ours, theirs] = [ours, theirs].map(|tokenizer| tokenizer.to_string(true).unwrap());
+            let [ours, theirs] = [ours, theirs].map(|text| serde_json::from_str::<serde_json::Value>(&text).unwrap());
+            assert_eq!(ours, theirs);
+            let broken = json.replace("\"model\"", "\"modal\"");
+            let expected = Tokenizer::from_str(&broken).unwrap_err().to_string();
+            assert!(matches!(Upstream::from_json(&broken), Err(Error::Pipeline { reason }) if reason == expected));
+        }
     }
 
     #[test]

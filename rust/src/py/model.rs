@@ -216,12 +216,7 @@ impl PyModel {
     /// The fields of a [`Summary`], in order.
     #[pyo3(signature = (added, *, examples))]
     #[allow(clippy::type_complexity)]
-    fn summary(
-        &self,
-        py: Python<'_>,
-        added: Vec<u32>,
-        examples: usize,
-    ) -> ((usize, usize, usize, usize), Vec<u32>) {
+    fn summary(&self, py: Python<'_>, added: Vec<u32>, examples: usize) -> ((usize, usize, usize, usize), Vec<u32>) {
         let all = py.detach(|| self.0.summary(&added.into_iter().collect(), examples));
         let Summary { learned, atomic, not_utf8, shared_bytes, longest } = all;
         ((learned, atomic, not_utf8, shared_bytes), longest)
