@@ -20,7 +20,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::pairs::Candidate;
 use super::suffixes::Suffixes;
 use super::task::{Callbacks, Task, LEARNED_STEP};
-use super::trial::{Judge, Known, Obstacle, Past, Trial, Word};
+use super::trial::{Judge, Known, Obstacle, Past, Trial, Word, MANY};
 use crate::bpe::{pair_key, Alphabet};
 use crate::count::Counts;
 use crate::error::{Error, Result};
@@ -111,6 +111,8 @@ struct PieceLearner<'t> {
     refused: FxHashSet<u64>,
     strings: Vec<Option<Rc<str>>>,
     step: u32,
+    /// Whether sums of scores do not depend on their order.
+    is_exact: bool,
     /// The number of tokens of the text at first.
     total: f64,
     /// The mean difference of the score of a token and the logarithm of its share in the text.
@@ -127,24 +129,29 @@ impl<'t> PieceLearner<'t> {
             return Err(Error::TooMany { number: number as u64, what: "pretokens" });
         }
         let mut words: Vec<Word<'t>> = Vec::with_capacity(number);
+        let mut long_preserved = Vec::new();
         for (counts, is_preserved) in [(Some(counts), false), (preserved, true)] {
-            let Some(counts) = counts else { continue };
-            let word = |place: usize| {
-                stop.check()?;
-                let text = std::str::from_utf8(counts.pretoken(place)).map_err(|_| Error::NotText)?;
-                let count = if is_preserved { 0 } else { counts.counts()[place] };
-                let tokens = if model.is_too_long(text) { Vec::new() } else { model.split(text)? };
-                Ok(Word { text, tokens, count })
-            };
-            words.par_extend((0..counts.len()).into_par_iter().map(word).collect::<Result<Vec<_>>>()?);
+            for (text, count) in counts.into_iter().flat_map(Counts::iter) {
+                let text = std::str::from_utf8(text).map_err(|_| Error::NotText)?;
+                let count = if is_preserved { 0 } else { count };
+                if !model.is_too_long(text) {
+                    words.push(Word { text, tokens: Vec::new(), count });
+                } else if count == 0 && model.score(0).is_some() {
+                    long_preserved.push(text);
+                }
+            }
         }
-        let (long, words): (Vec<_>, Vec<_>) = words.into_iter().partition(|word| model.is_too_long(word.text));
-        let long_preserved = long.iter().filter(|word| word.count == 0 && model.score(0).is_some());
-        let long_preserved = long_preserved.map(|word| word.text).collect();
+        words.par_iter_mut().with_min_len(MANY).try_for_each_init(Vec::new, |tokens, word| {
+            stop.check()?;
+            model.split_into(word.text, tokens)?;
+            word.tokens = tokens.to_vec();
+            Ok(())
+        })?;
         // A word that is a token stays that token.
         let may_change = |word: &Word<'_>| !matches!(word.tokens[..], [only] if model.string(only) == word.text);
-        let numbers = (0..).zip(&words).filter(|(_, word)| may_change(word)).map(|(number, _)| number);
-        let suffixes = Suffixes::new(&words, numbers, stop)?;
+        let numbers: Vec<u32> =
+            (0..).zip(&words).filter(|(_, word)| may_change(word)).map(|(number, _)| number).collect();
+        let suffixes = Suffixes::new(&words, &numbers, stop)?;
         let mut learner = Self {
             suffixes,
             base: reachable(&model, stop)?,
@@ -157,6 +164,7 @@ impl<'t> PieceLearner<'t> {
             refused: FxHashSet::default(),
             strings: vec![None; model.len()],
             step: 1,
+            is_exact: (0..model.len() as u32).all(|token| model.score(token).is_some_and(has_exact_sums)),
             total: 0.0,
             scale: 0.0,
             result: LearnedPieces::default(),
@@ -199,11 +207,24 @@ impl<'t> PieceLearner<'t> {
     }
 
     fn count_pairs(&mut self) -> Result<()> {
-        self.pairs.clear(); // given tokens changed words, and counted their pairs
-        for word in &self.words {
-            self.stop.check()?;
-            for pair in word.tokens.windows(2).filter(|_| word.count > 0) {
-                *self.pairs.entry(pair_key(pair[0], pair[1])).or_default() += word.count;
+        let count = |words: &[Word<'_>]| {
+            let mut pairs: FxHashMap<u64, u64> = FxHashMap::default();
+            for word in words {
+                self.stop.check()?;
+                for pair in word.tokens.windows(2).filter(|_| word.count > 0) {
+                    *pairs.entry(pair_key(pair[0], pair[1])).or_default() += word.count;
+                }
+            }
+            Ok(pairs)
+        };
+        let part = self.words.len().div_ceil(rayon::current_num_threads()).max(MANY);
+        let parts = self.words.par_chunks(part).map(count).collect::<Result<Vec<_>>>()?;
+        // Given tokens changed words, and counted their pairs.
+        self.pairs.clear();
+        for part in parts {
+            match self.pairs.is_empty() {
+                true => self.pairs = part,
+                false => part.into_iter().for_each(|(key, count)| *self.pairs.entry(key).or_default() += count),
             }
         }
         let pairs: Vec<(u64, u64)> = self.pairs.iter().map(|(key, count)| (*key, *count)).collect();
@@ -323,8 +344,8 @@ impl<'t> PieceLearner<'t> {
     }
 
     fn judge(&self) -> Judge<'_> {
-        let Self { model, words, tokens, past, stop, .. } = self;
-        Judge { model, words, tokens, past, stop }
+        let Self { model, words, tokens, past, stop, is_exact, .. } = self;
+        Judge { model, words, tokens, past, is_exact: *is_exact, stop }
     }
 
     fn candidate(&mut self, key: u64, count: u64) -> Candidate {
@@ -335,6 +356,11 @@ impl<'t> PieceLearner<'t> {
         };
         Candidate { count, left: string(pair.0), right: string(pair.1), pair }
     }
+}
+
+/// Whether sums of such scores are exact, as many as the longest word may have: multiples of 2^-32 that are not large.
+fn has_exact_sums(score: f64) -> bool {
+    (score * 2f64.powi(32)).fract() == 0.0 && score.abs() < 256.0
 }
 
 fn known(model: &Growing, token: u32) -> Known {
@@ -350,7 +376,7 @@ fn reachable(model: &Growing, stop: &Stop) -> Result<(Vec<String>, Suffixes)> {
     let strings: Vec<String> = (0..model.len() as u32).map(|token| model.string(token).to_string()).collect();
     let is_reachable = |token: &u32| model.split(&strings[*token as usize]).is_ok_and(|tokens| tokens == [*token]);
     let numbers: Vec<u32> = (0..strings.len() as u32).into_par_iter().filter(is_reachable).collect();
-    let suffixes = Suffixes::new(&strings, numbers.into_iter(), stop)?;
+    let suffixes = Suffixes::new(&strings, &numbers, stop)?;
     Ok((strings, suffixes))
 }
 

@@ -10,7 +10,8 @@ pub(super) type Place = (u32, u32);
 
 /// The bytes by which suffixes are sorted.
 const KEY: usize = 8;
-/// Suffixes are put into buckets by their first two bytes, and then each bucket is sorted.
+/// Suffixes are put into buckets by their first two bytes, by every thread those of some texts. Then each bucket is
+/// sorted.
 const BUCKETS: usize = 1 << 16;
 
 /// All suffixes of some texts that begin at a character, in the order of their first bytes.
@@ -25,39 +26,30 @@ impl Suffixes {
     /// # Errors
     ///
     /// [`crate::Error::Stopped`].
-    pub(super) fn new<T>(texts: &[T], numbers: impl Iterator<Item = u32> + Clone, stop: &Stop) -> Result<Self>
-    where
-        T: AsRef<str> + Sync,
-    {
-        let keyed = |number: u32| {
-            let text = texts[number as usize].as_ref();
-            text.char_indices().map(move |(at, _)| (key(&text.as_bytes()[at..], 0), (number, at as u32)))
-        };
-        let mut ends = vec![0; BUCKETS + 1];
-        numbers.clone().flat_map(keyed).for_each(|(key, _)| ends[bucket(key) + 1] += 1);
+    pub(super) fn new<T: AsRef<str> + Sync>(texts: &[T], numbers: &[u32], stop: &Stop) -> Result<Self> {
+        let part = numbers.len().div_ceil(rayon::current_num_threads()).max(1);
+        let parts = numbers.par_chunks(part).map(|numbers| Buckets::new(texts, numbers, stop));
+        let parts = parts.collect::<Result<Vec<_>>>()?;
+        let mut places = vec![(0, 0); parts.iter().map(|part| part.suffixes.len()).sum()];
+        let (mut buckets, mut rest) = (Vec::new(), &mut places[..]);
         for bucket in 0..BUCKETS {
-            ends[bucket + 1] += ends[bucket];
+            let length = parts.iter().map(|part| part.bucket(bucket).len()).sum();
+            let (first, others) = rest.split_at_mut(length);
+            buckets.push((bucket, first));
+            rest = others;
         }
-        let mut sorted = vec![(0, (0, 0)); ends[BUCKETS]];
-        for number in numbers {
+        buckets.into_par_iter().try_for_each_init(Vec::new, |suffixes, (bucket, places)| {
             stop.check()?;
-            for suffix in keyed(number) {
-                let end = &mut ends[bucket(suffix.0)];
-                sorted[*end] = suffix;
-                *end += 1;
-            }
-        }
-        let mut buckets: Vec<&mut [(u64, Place)]> =
-            sorted.chunk_by_mut(|one, other| bucket(one.0) == bucket(other.0)).collect();
-        buckets.par_iter_mut().try_for_each(|bucket| {
-            stop.check()?;
-            bucket.sort_unstable_by_key(|suffix| suffix.0);
+            suffixes.clear();
+            parts.iter().for_each(|part| suffixes.extend_from_slice(part.bucket(bucket)));
+            suffixes.sort_unstable_by_key(|suffix| suffix.0);
+            places.iter_mut().zip(suffixes).for_each(|(place, suffix)| *place = suffix.1);
             Ok(())
         })?;
-        Ok(Self { places: sorted.into_par_iter().map(|(_, place)| place).collect() })
+        Ok(Self { places })
     }
 
-    /// Where a string occurs, in order.
+    /// Where a string occurs, in any order.
     pub(super) fn places<T: AsRef<str>>(&self, texts: &[T], string: &str) -> Vec<Place> {
         let suffix = |(text, at): Place| &texts[text as usize].as_ref().as_bytes()[at as usize..];
         let (least, most) = (key(string.as_bytes(), 0), key(string.as_bytes(), u8::MAX));
@@ -67,8 +59,42 @@ impl Suffixes {
         if string.len() > KEY || string.contains('\0') {
             places.retain(|place| suffix(*place).starts_with(string.as_bytes()));
         }
-        places.sort_unstable();
         places
+    }
+}
+
+/// The suffixes of some texts, with their first bytes, in buckets.
+struct Buckets {
+    suffixes: Vec<(u64, Place)>,
+    ends: Vec<usize>,
+}
+
+impl Buckets {
+    fn new<T: AsRef<str>>(texts: &[T], numbers: &[u32], stop: &Stop) -> Result<Self> {
+        let keyed = |number: &u32| {
+            let (text, number) = (texts[*number as usize].as_ref(), *number);
+            text.char_indices().map(move |(at, _)| (key(&text.as_bytes()[at..], 0), (number, at as u32)))
+        };
+        let mut ends = vec![0; BUCKETS + 1];
+        numbers.iter().flat_map(keyed).for_each(|(key, _)| ends[bucket(key) + 1] += 1);
+        for bucket in 0..BUCKETS {
+            ends[bucket + 1] += ends[bucket];
+        }
+        let mut suffixes = vec![(0, (0, 0)); ends[BUCKETS]];
+        for number in numbers {
+            stop.check()?;
+            for suffix in keyed(number) {
+                let end = &mut ends[bucket(suffix.0)];
+                suffixes[*end] = suffix;
+                *end += 1;
+            }
+        }
+        Ok(Self { suffixes, ends })
+    }
+
+    fn bucket(&self, bucket: usize) -> &[(u64, Place)] {
+        let start = bucket.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.suffixes[start..self.ends[bucket]]
     }
 }
 

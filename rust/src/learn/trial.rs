@@ -5,8 +5,9 @@
 //! and always to the same tokens. If the text is the text of some neighbours of the word, they become the token, and the
 //! rest stays. A word has to be judged again only when another token is added whose text it contains; and then only if
 //! that token could lower the threshold far enough, which is by no more than the score that its text gains.
+//!
+//! Nearly every token that is judged is added next, so what its words become is kept and not computed again.
 
-use std::collections::hash_map;
 use std::hint::black_box;
 
 use rayon::prelude::*;
@@ -18,12 +19,14 @@ use crate::stop::Stop;
 
 /// What a word would save if known text became unknown in it.
 const LOST: i32 = i32::MIN;
+/// The token that may be added, in words that it changes.
+pub(super) const NEW: u32 = u32::MAX;
 /// Sums of scores that differ by less may be equal.
 const ROUNDING: f64 = 1e-6;
 /// Words that are read together.
 const TOGETHER: usize = 32;
 /// Words that are worth a second thread.
-const MANY: usize = 1 << 10;
+pub(super) const MANY: usize = 1 << 10;
 
 /// A pretoken, what it is split into, and how often it occurs; never, if it is preserved.
 pub(super) struct Word<'t> {
@@ -46,7 +49,7 @@ pub(super) enum Obstacle {
 }
 
 /// A word that contains the text of a token, and where.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Entry {
     pub(super) word: u32,
     pub(super) at: u32,
@@ -55,6 +58,15 @@ pub(super) struct Entry {
     /// The tokens that are saved by the change.
     pub(super) saved: i32,
     pub(super) state: State,
+    /// What the word becomes if it changes, with [`NEW`] for the token; None if it must be split to know it.
+    pub(super) tokens: Option<Box<[u32]>>,
+}
+
+impl Entry {
+    /// A word that is not judged.
+    pub(super) fn new(word: u32, at: u32) -> Self {
+        Self { word, at, level: f64::NEG_INFINITY, saved: 0, state: State::Bound, tokens: None }
+    }
 }
 
 /// What an entry says about its word.
@@ -99,7 +111,7 @@ pub(super) struct Trial {
     pub(super) limits: (f64, f64),
     pub(super) entries: Vec<Entry>,
     /// The words of a Unigram model that contain the text several times. How they change depends on the score.
-    pub(super) several: Vec<u32>,
+    pub(super) several: Vec<Entry>,
     /// The step for which the entries are valid, and the score and what it saves were computed.
     pub(super) step: u32,
     pub(super) weight: (f64, i128),
@@ -108,20 +120,48 @@ pub(super) struct Trial {
 impl Trial {
     /// The words that contain its text.
     pub(super) fn words(&self) -> impl Iterator<Item = u32> + '_ {
-        self.entries.iter().map(|entry| entry.word).chain(self.several.iter().copied())
+        self.entries.iter().chain(&self.several).map(|entry| entry.word)
     }
 }
 
-/// The score of a text, the number of its tokens, and of its bytes that are known.
-type Part = (f64, usize, usize);
+/// What is before or after the text of a token in a word.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    score: f64,
+    /// The number of its bytes that are known.
+    known: u32,
+    /// Its tokens, as a range.
+    tokens: (u32, u32),
+    /// Whether the tokens are in the memory of [`Parts`], and not in the word as it is.
+    is_split: bool,
+}
 
 /// Parts of words before and after the text of a token. Many words end alike, and words in order begin alike.
 #[derive(Default)]
 struct Parts<'w> {
-    before: (&'w str, Part),
+    before: Option<(&'w str, Part)>,
     after: FxHashMap<&'w str, Part>,
-    /// Memory for the tokens of a part.
+    /// The tokens of the parts that were split, one part after the other.
     tokens: Vec<u32>,
+    /// Memory for the tokens of one text.
+    scratch: Vec<u32>,
+}
+
+impl Parts<'_> {
+    /// The tokens of a word that a token changes.
+    fn joined(&self, word: &Word<'_>, parts: [Part; 2]) -> Box<[u32]> {
+        let [before, after] = parts.map(|part| {
+            let tokens = if part.is_split { &self.tokens } else { &word.tokens };
+            &tokens[part.tokens.0 as usize..part.tokens.1 as usize]
+        });
+        [before, &[NEW], after].concat().into_boxed_slice()
+    }
+}
+
+impl Part {
+    fn number(&self) -> u32 {
+        self.tokens.1 - self.tokens.0
+    }
 }
 
 /// What words are judged by. It is shared between threads.
@@ -131,6 +171,8 @@ pub(super) struct Judge<'l> {
     pub(super) words: &'l [Word<'l>],
     pub(super) tokens: &'l [Known],
     pub(super) past: &'l [Past],
+    /// Whether sums of scores do not depend on their order.
+    pub(super) is_exact: bool,
     pub(super) stop: &'l Stop,
 }
 
@@ -142,16 +184,10 @@ impl<'l> Judge<'l> {
         let has_scores = self.model.score(0).is_some();
         let judge = |parts: &mut Parts<'l>, entry: &mut Entry| -> Result<()> {
             self.stop.check()?;
-            let word = &self.words[entry.word as usize];
-            let (threshold, saved, state) = match has_scores {
-                true => self.threshold(word, entry.at as usize, text, parts)?,
-                false => {
-                    self.outcome(word, &mut parts.tokens).map(|(threshold, saved)| (threshold, saved, State::Exact))?
-                }
-            };
-            let level = threshold + self.past[entry.word as usize].gained;
-            *entry = Entry { level, saved, state, ..*entry };
-            Ok(())
+            match has_scores {
+                true => self.judge(entry, text, score, parts),
+                false => self.outcome(entry, &mut parts.scratch),
+            }
         };
         let is_stale = |entry: &mut Entry| {
             let is_touched = self.past[entry.word as usize].touched > trial.step;
@@ -183,34 +219,31 @@ impl<'l> Judge<'l> {
 
     /// Some words with the tokens that the model splits them into.
     pub(super) fn split(self, words: &[u32]) -> Result<Vec<(u32, Vec<u32>)>> {
-        let split = |word: &u32| {
+        let split = |tokens: &mut Vec<u32>, word: &u32| {
             self.stop.check()?;
-            Ok((*word, self.model.split(self.words[*word as usize].text)?))
+            self.model.split_into(self.words[*word as usize].text, tokens)?;
+            Ok((*word, tokens.to_vec()))
         };
-        match words.len() < MANY {
-            true => words.iter().map(split).collect(),
-            false => words.par_iter().with_min_len(MANY / 4).map(split).collect(),
+        if words.len() < MANY {
+            let mut tokens = Vec::new();
+            return words.iter().map(|word| split(&mut tokens, word)).collect();
         }
+        words.par_iter().with_min_len(MANY / 4).map_init(Vec::new, split).collect()
     }
 
-    /// How many tokens of the text a token saves, given the words that have its text several times with their outcome.
-    pub(super) fn saving(
-        self,
-        trial: &Trial,
-        score: f64,
-        several: &[(f64, i32)],
-    ) -> std::result::Result<i128, Obstacle> {
+    /// How many tokens of the text a token saves.
+    pub(super) fn saving(self, trial: &Trial, score: f64) -> std::result::Result<i128, Obstacle> {
         let (mut saved, mut is_preserved) = (0, false);
-        let threshold = |entry: &Entry| entry.level - self.past[entry.word as usize].gained;
-        let once = trial.entries.iter().map(|entry| (entry.word, threshold(entry), entry.saved));
-        let several = trial.several.iter().zip(several).map(|(word, outcome)| (*word, outcome.0, outcome.1));
-        for (word, _, tokens) in once.chain(several).filter(|(_, threshold, _)| *threshold < score) {
-            if tokens == LOST {
+        for entry in trial.entries.iter().chain(&trial.several) {
+            let Past { count, gained, .. } = self.past[entry.word as usize];
+            if entry.level - gained >= score {
+                continue;
+            }
+            if entry.saved == LOST {
                 return Err(Obstacle::Other);
             }
-            let count = self.past[word as usize].count;
             is_preserved = is_preserved || count == 0;
-            saved += i128::from(count) * i128::from(tokens);
+            saved += i128::from(count) * i128::from(entry.saved);
         }
         if is_preserved {
             return Err(Obstacle::Preserved);
@@ -218,24 +251,45 @@ impl<'l> Judge<'l> {
         Ok(saved)
     }
 
-    /// Whether a word changes with the last token of the model, as a threshold below or above all scores; and what that
-    /// saves.
-    pub(super) fn outcome(self, word: &Word<'_>, scratch: &mut Vec<u32>) -> Result<(f64, i32)> {
-        self.model.split_into(word.text, scratch)?;
-        if *scratch == word.tokens {
-            return Ok((f64::INFINITY, 0));
+    /// Judges the words that contain the text of the last token of the model several times.
+    pub(super) fn renew_several(self, several: &mut [Entry]) -> Result<()> {
+        let judge = |scratch: &mut Vec<u32>, entry: &mut Entry| -> Result<()> {
+            self.stop.check()?;
+            self.outcome(entry, scratch)
+        };
+        if several.len() < MANY {
+            let mut scratch = Vec::new();
+            return several.iter_mut().try_for_each(|entry| judge(&mut scratch, entry));
         }
-        let is_lost = self.known_bytes(scratch) < self.known_bytes(&word.tokens);
-        let saved = word.tokens.len() as i32 - scratch.len() as i32;
-        Ok((f64::NEG_INFINITY, if is_lost { LOST } else { saved }))
+        several.par_iter_mut().with_min_len(MANY / 4).try_for_each_init(Vec::new, judge)
     }
 
-    /// The score above which a word of a Unigram model changes that contains a text once, and what that saves.
-    fn threshold<'w>(self, word: &Word<'w>, at: usize, text: &str, parts: &mut Parts<'w>) -> Result<(f64, i32, State)> {
-        let end = at + text.len();
+    /// Judges a word by splitting it with the last token of the model. Its level is below or above all scores.
+    fn outcome(self, entry: &mut Entry, scratch: &mut Vec<u32>) -> Result<()> {
+        let word = &self.words[entry.word as usize];
+        self.model.split_into(word.text, scratch)?;
+        let is_changed = *scratch != word.tokens;
+        let is_lost = is_changed && self.known_bytes(scratch) < self.known_bytes(&word.tokens);
+        let saved = word.tokens.len() as i32 - scratch.len() as i32;
+        let new = self.model.len() as u32 - 1;
+        let tokens = scratch.iter().map(|token| if *token == new { NEW } else { *token });
+        entry.tokens = is_changed.then(|| tokens.collect());
+        entry.level = if is_changed { f64::NEG_INFINITY } else { f64::INFINITY };
+        entry.saved = if is_lost { LOST } else { saved };
+        entry.state = State::Exact;
+        Ok(())
+    }
+
+    /// Judges a word of a Unigram model that contains a text once.
+    fn judge<'w>(self, entry: &mut Entry, text: &str, score: f64, parts: &mut Parts<'w>) -> Result<()>
+    where
+        'l: 'w,
+    {
+        let word = &self.words[entry.word as usize];
+        let (at, end) = (entry.at as usize, entry.at as usize + text.len());
         let (mut before, mut after, mut total, mut known) = (None, None, 0.0, 0);
         for (number, &token) in (0..).zip(&word.tokens) {
-            before = before.or((known == at).then_some((total, number, at)));
+            before = before.or((known == at).then_some((total, number)));
             let token = self.tokens[token as usize];
             known += token.length as usize;
             total += token.score;
@@ -244,35 +298,60 @@ impl<'l> Judge<'l> {
         if known < word.text.len() {
             // Some of the text is unknown, so the places were wrong.
             (before, after) = (None, None);
-            total = self.model.split_into(word.text, &mut parts.tokens)?;
+            total = self.model.split_into(word.text, &mut parts.scratch)?;
         }
-        let state = if before.is_some() && after.is_some() { State::Joined } else { State::Exact };
-        let after = after.map(|(score, number)| (total - score, word.tokens.len() - number, word.text.len() - end));
+        entry.state = if before.is_some() && after.is_some() { State::Joined } else { State::Exact };
+        let old = |score, from: usize, to: usize, known: usize| Part {
+            score,
+            known: known as u32,
+            tokens: (from as u32, to as u32),
+            is_split: false,
+        };
         let before = match before {
-            Some(before) => before,
-            None if parts.before.0 == &word.text[..at] => parts.before.1,
-            None => {
-                let part = self.part(&word.text[..at], &mut parts.tokens)?;
-                parts.before = (&word.text[..at], part);
-                part
-            }
+            Some((score, number)) => old(score, 0, number, at),
+            None => self.before(&word.text[..at], parts)?,
         };
         let after = match after {
-            Some(after) => after,
-            None => match parts.after.entry(&word.text[end..]) {
-                hash_map::Entry::Occupied(known) => *known.get(),
-                hash_map::Entry::Vacant(place) => *place.insert(self.part(&word.text[end..], &mut parts.tokens)?),
-            },
+            Some((score, number)) => old(total - score, number, word.tokens.len(), word.text.len() - end),
+            None => self.after(&word.text[end..], parts)?,
         };
-        let is_lost = before.2 + text.len() + after.2 < known;
-        let saved = word.tokens.len() as i32 - (before.1 + 1 + after.1) as i32;
-        Ok((total - before.0 - after.0, if is_lost { LOST } else { saved }, state))
+        let will_be_known = before.known as usize + text.len() + after.known as usize;
+        let saved = word.tokens.len() as i32 - (before.number() + 1 + after.number()) as i32;
+        entry.saved = if will_be_known < known { LOST } else { saved };
+        let threshold = total - before.score - after.score;
+        entry.level = threshold + self.past[entry.word as usize].gained;
+        let changes = threshold < score - ROUNDING && entry.state == State::Exact;
+        let is_whole = will_be_known == word.text.len();
+        entry.tokens = (changes && is_whole && self.is_exact).then(|| parts.joined(word, [before, after]));
+        Ok(())
     }
 
-    /// What a part of a word would be split into.
-    fn part(self, text: &str, tokens: &mut Vec<u32>) -> Result<Part> {
-        let score = self.model.split_into(text, tokens)?;
-        Ok((score, tokens.len(), self.known_bytes(tokens)))
+    /// What the part of a word before a text would be split into.
+    fn before<'w>(self, text: &'w str, parts: &mut Parts<'w>) -> Result<Part> {
+        if let Some((_, part)) = parts.before.filter(|(known, _)| *known == text) {
+            return Ok(part);
+        }
+        let part = self.part(text, parts)?;
+        parts.before = Some((text, part));
+        Ok(part)
+    }
+
+    /// What the part of a word after a text would be split into.
+    fn after<'w>(self, text: &'w str, parts: &mut Parts<'w>) -> Result<Part> {
+        if let Some(part) = parts.after.get(text) {
+            return Ok(*part);
+        }
+        let part = self.part(text, parts)?;
+        parts.after.insert(text, part);
+        Ok(part)
+    }
+
+    fn part(self, text: &str, parts: &mut Parts<'_>) -> Result<Part> {
+        let score = self.model.split_into(text, &mut parts.scratch)?;
+        let start = parts.tokens.len() as u32;
+        parts.tokens.extend(&parts.scratch);
+        let tokens = (start, parts.tokens.len() as u32);
+        Ok(Part { score, known: self.known_bytes(&parts.scratch) as u32, tokens, is_split: true })
     }
 
     /// How many bytes of a word are known, given its tokens.

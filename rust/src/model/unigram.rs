@@ -99,23 +99,23 @@ impl Unigram {
         tokens: &mut Vec<u32>,
     ) -> Result<f64> {
         let before = tokens.len();
-        let mut is_known = true;
-        let score = self.with_paths(pretoken, is_removed, |paths| {
-            let mut end = pretoken.len();
+        let (score, parts) = self.with_paths(pretoken, is_removed, |paths| {
+            let (mut end, mut is_known) = (pretoken.len(), true);
             while end > 0 {
                 let last = paths[end];
                 is_known = is_known && last.token != UNKNOWN && Some(last.token) != self.unknown;
                 tokens.push(last.token);
                 end = last.start as usize;
             }
-            paths[pretoken.len()].score
+            let parts = (!is_known).then(|| self.parts_of(pretoken, paths, is_removed));
+            (paths[pretoken.len()].score, parts)
         })?;
-        if is_known {
+        let Some(parts) = parts else {
             tokens[before..].reverse();
             return Ok(score);
-        }
+        };
         tokens.truncate(before);
-        for part in self.parts(pretoken, is_removed)? {
+        for part in parts {
             match part.token {
                 Some(token) => tokens.push(token),
                 None => match self.byte_tokens(&pretoken[part.start..part.end]) {
@@ -164,27 +164,30 @@ impl Unigram {
     /// The parts of the best path. Of equal scores, the first one found is taken, which is the one whose last token
     /// begins first. Unknown characters beside each other are one part.
     fn parts(&self, text: &str, is_removed: &impl Fn(u32) -> bool) -> Result<Vec<Part>> {
+        self.with_paths(text, is_removed, |paths| self.parts_of(text, paths, is_removed))
+    }
+
+    /// The parts of a text, given the best way to split it up to each of its bytes.
+    fn parts_of(&self, text: &str, paths: &[Best], is_removed: &impl Fn(u32) -> bool) -> Vec<Part> {
         let mut parts: Vec<Part> = Vec::new();
-        self.with_paths(text, is_removed, |paths| {
-            let mut end = text.len();
-            while end > 0 {
-                let Best { start, token, .. } = paths[end];
-                let start = start as usize;
-                // The text of the unknown token itself is unknown text too.
-                let token = Some(token).filter(|token| *token != UNKNOWN && Some(*token) != self.unknown);
-                match parts.last_mut() {
-                    Some(after) if token.is_none() && after.token.is_none() => after.start = start,
-                    _ => parts.push(Part { start, end, token }),
-                }
-                end = start;
+        let mut end = text.len();
+        while end > 0 {
+            let Best { start, token, .. } = paths[end];
+            let start = start as usize;
+            // The text of the unknown token itself is unknown text too.
+            let token = Some(token).filter(|token| *token != UNKNOWN && Some(*token) != self.unknown);
+            match parts.last_mut() {
+                Some(after) if token.is_none() && after.token.is_none() => after.start = start,
+                _ => parts.push(Part { start, end, token }),
             }
-        })?;
+            end = start;
+        }
         parts.reverse();
         for part in parts.iter_mut().filter(|part| part.token.is_none()) {
             // Unknown characters may make a token together, as the library looks them up.
             part.token = self.trie.find(&text[part.start..part.end]).filter(|token| !is_removed(*token));
         }
-        Ok(parts)
+        parts
     }
 
     /// Calls a function with the best way to split the text up to each of its bytes; only those where a character ends

@@ -1,8 +1,8 @@
 //! Weighs tokens that may be added: the score of each, and how many tokens of the text it saves.
 
-use super::{known, PieceLearner};
+use super::{has_exact_sums, known, PieceLearner};
 use crate::error::Result;
-use crate::learn::trial::{Entry, Obstacle, State, Trial};
+use crate::learn::trial::{Entry, Obstacle, Trial};
 use crate::model::occurrences;
 
 /// The words that are remembered for pairs, at least. More are for large texts.
@@ -10,6 +10,9 @@ const REMEMBERED: usize = 1 << 22;
 
 /// The score of a token, and how many tokens of the text it saves; or why it cannot be added.
 pub(super) type Weighed = std::result::Result<(f64, i128), Obstacle>;
+
+/// The tokens that contain a text, and the limits of its score.
+type Limits = (Vec<u32>, (f64, f64));
 
 impl PieceLearner<'_> {
     /// The score of the token of a pair that occurs so often, and how many tokens of the text it saves. What is learned
@@ -38,27 +41,29 @@ impl PieceLearner<'_> {
         Some(trial)
     }
 
-    /// A token that may be added. Its words are not judged.
-    pub(super) fn trial(&self, string: &str) -> Result<std::result::Result<Trial, Obstacle>> {
-        let text = self.model.text(string);
+    /// The tokens that contain the text of a token that may be added, and the limits of its score.
+    pub(super) fn limits(&self, string: &str) -> Result<std::result::Result<Limits, Obstacle>> {
         let containing = self.tokens_with(string);
         let Some(limits) = self.model.limits(string, &containing)? else { return Ok(Err(Obstacle::Other)) };
-        if self.long_preserved.iter().any(|word| word.contains(text)) {
-            return Ok(Err(Obstacle::Preserved));
-        }
-        let places = self.suffixes.places(&self.words, text);
+        let text = self.model.text(string);
+        let is_preserved = self.long_preserved.iter().any(|word| word.contains(text));
+        Ok(if is_preserved { Err(Obstacle::Preserved) } else { Ok((containing, limits)) })
+    }
+
+    /// A token that may be added. Its words are not judged.
+    pub(super) fn trial(&self, string: &str) -> Result<std::result::Result<Trial, Obstacle>> {
+        let (containing, limits) = match self.limits(string)? {
+            Ok(limits) => limits,
+            Err(obstacle) => return Ok(Err(obstacle)),
+        };
+        let mut places = self.suffixes.places(&self.words, self.model.text(string));
+        places.sort_unstable_by_key(|(word, at)| u64::from(*word) << 32 | u64::from(*at));
         let has_scores = self.model.score(0).is_some();
         let (mut entries, mut several) = (Vec::with_capacity(places.len()), Vec::new());
         for group in places.chunk_by(|one, other| one.0 == other.0) {
             match group {
-                [(word, _), _, ..] if has_scores => several.push(*word),
-                [(word, at), ..] => entries.push(Entry {
-                    word: *word,
-                    at: *at,
-                    level: f64::NEG_INFINITY,
-                    saved: 0,
-                    state: State::Bound,
-                }),
+                [(word, at), _, ..] if has_scores => several.push(Entry::new(*word, *at)),
+                [(word, at), ..] => entries.push(Entry::new(*word, *at)),
                 [] => {}
             }
         }
@@ -76,25 +81,23 @@ impl PieceLearner<'_> {
             return Ok(Err(Obstacle::Other));
         }
         let string = trial.string.clone();
-        let Some(score) = self.score(trial, count) else { return Ok(Err(Obstacle::Other)) };
+        let Some(score) = self.score(&string, trial.limits, count) else { return Ok(Err(Obstacle::Other)) };
         let has_scores = self.model.score(0).is_some();
         if has_scores {
             self.judge().renew(trial, score)?;
         }
         let occurs_twice = |token: &&u32| occurrences(self.model.string(**token), &string).nth(1).is_some();
         let twice: Vec<u32> = trial.containing.iter().filter(occurs_twice).copied().collect();
-        let mut several = Vec::new();
         if !has_scores || !twice.is_empty() || !trial.several.is_empty() {
             let token = self.push(&string, score);
             let judged = self.judge_with(token, trial, &twice);
             self.model.pop();
             self.tokens.pop();
-            match judged? {
-                Some(outcomes) => several = outcomes,
-                None => return Ok(Err(Obstacle::Other)),
+            if !judged? {
+                return Ok(Err(Obstacle::Other));
             }
         }
-        let saved = self.judge().saving(trial, score, &several);
+        let saved = self.judge().saving(trial, score);
         trial.step = self.step;
         Ok(saved.map(|saved| {
             trial.weight = (score, saved);
@@ -103,30 +106,27 @@ impl PieceLearner<'_> {
     }
 
     /// The score of a token that occurs so often; None if there is none within its limits.
-    pub(super) fn score(&self, trial: &Trial, count: u64) -> Option<f64> {
+    pub(super) fn score(&self, string: &str, limits: (f64, f64), count: u64) -> Option<f64> {
         let estimate = ((count as f64).max(1.0) / self.total).ln() + self.scale;
-        self.model.score_within(&trial.string, estimate, trial.limits)
+        self.model.score_within(string, estimate, limits)
     }
 
-    /// What becomes of the words that must be split with the token, which the model has; None if a token that contains
-    /// it, or itself, becomes something else.
-    fn judge_with(&self, token: u32, trial: &mut Trial, twice: &[u32]) -> Result<Option<Vec<(f64, i32)>>> {
-        let (judge, mut scratch) = (self.judge(), Vec::new());
+    /// Judges the words that must be split with the token, which the model has. False if a token that contains it twice
+    /// becomes something else.
+    fn judge_with(&self, token: u32, trial: &mut Trial, twice: &[u32]) -> Result<bool> {
         if self.model.score(token).is_none() {
-            judge.renew(trial, 0.0)?;
-            return Ok(Some(Vec::new()));
+            self.judge().renew(trial, 0.0)?;
+            return Ok(true);
         }
+        let mut scratch = Vec::new();
         for &token in twice {
             self.model.split_into(self.model.string(token), &mut scratch)?;
             if scratch != [token] {
-                return Ok(None);
+                return Ok(false);
             }
         }
-        let outcome = |word: &u32| {
-            self.stop.check()?;
-            judge.outcome(&self.words[*word as usize], &mut scratch)
-        };
-        trial.several.iter().map(outcome).collect::<Result<Vec<_>>>().map(Some)
+        self.judge().renew_several(&mut trial.several)?;
+        Ok(true)
     }
 
     /// Computes the limits of the score again if a new token may have changed them. False if there is no such score.
@@ -164,6 +164,7 @@ impl PieceLearner<'_> {
     pub(super) fn push(&mut self, string: &str, score: f64) -> u32 {
         let token = self.model.push(string, score);
         self.tokens.push(known(&self.model, token));
+        self.is_exact = self.is_exact && has_exact_sums(score);
         token
     }
 }
