@@ -53,3 +53,5 @@ def test_what_was_learned_is_what_the_obvious_version_finds(tables):
     result = found.before.pairs, found.after.pairs, found.tokens, found.again, found.start
     assert result == obvious(tokenizer, base)
     assert [found.after.pair(place) for place in range(len(found.after.rows))] == [*found.after.pairs.values()]
+    asked = [*base.ids, *tokenizer.ids, "no token"]
+    assert [found.after.merge_of(token) for token in asked] == [found.after.pairs.get(token) for token in asked]

@@ -13,7 +13,6 @@ use tokenizers::{
 
 use crate::error::{Error, Result};
 use crate::guard::guarded;
-use crate::memory::give_back_freed;
 use crate::model::Model;
 
 /// A part of a text: what the model gets, or an added token.
@@ -147,7 +146,6 @@ impl Upstream {
     /// When the library cannot read it.
     pub fn from_json(tokenizer_json: &str) -> Result<Self> {
         let refuse = |reason: String| Error::Pipeline { reason };
-        give_back_freed(); // the library needs several times the size of the text while it reads
                            // For a model of any type it makes two copies of all merges first, and takes twice the time and the memory.
         let read = guarded(|| match BpeTokenizer::from_str(tokenizer_json) {
             Ok(tokenizer) => Ok(tokenizer.into()),

@@ -62,7 +62,7 @@ class Applied:
     """
 
     def __init__(self, tokenizer: Tokenizer, ids: bytes, numbers: bytes) -> None:
-        self._string_of = tokenizer.core_vocabulary.string_of
+        self._string_of, self._id_of = tokenizer.core_vocabulary.string_of, tokenizer.core_vocabulary.id_of
         self.rows = np.frombuffer(tokenizer.core_model.applied(), "<u4").reshape(-1, 3)
         """The ids of product, left and right part of each."""
         places = np.searchsorted(np.frombuffer(ids, "<u4"), self.rows)
@@ -77,6 +77,21 @@ class Applied:
         """The strings of a merge."""
         _, left, right = self.rows[place].tolist()
         return self._string(left), self._string(right)
+
+    def merge_of(self, token: str) -> Pair | None:
+        """The merge that makes a token; None if none does."""
+        token_id = self._id_of(token)
+        if token_id is None:
+            return None
+        ids, places = self._by_product
+        at = int(np.searchsorted(ids, token_id))
+        return self.pair(places[at]) if at < len(ids) and ids[at] == token_id else None
+
+    @cached_property
+    def _by_product(self) -> tuple[np.ndarray, np.ndarray]:
+        """The ids of the tokens that merges make, sorted, and the place of the merge of each."""
+        places = np.argsort(self.rows[:, 0])
+        return self.rows[places, 0], places
 
     @cached_property
     def pairs(self) -> dict[str, Pair]:
@@ -169,7 +184,7 @@ def merges(tokenizer: Tokenizer, base: Tokenizer, found: Learned) -> Finding:
     if wrong:
         return finding("merges", wrong, "", "{n} are missing, new or out of order")
     for pairs, how in ((more, "is new"), (fewer, "is gone"), (moved, "was moved")):
-        never = (pair for pair in pairs if pair not in [each.pairs.get("".join(pair)) for each in (after, before)])
+        never = (pair for pair in pairs if pair not in [each.merge_of("".join(pair)) for each in (after, before)])
         notes += [f"{pair}, which never applies, {how}" for pair in never]
     if notes:
         return note("merges", f"{len(notes):,} differences that an edit explains", notes)
