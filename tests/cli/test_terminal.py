@@ -228,14 +228,37 @@ def test_a_stopped_run_says_what_it_kept_and_the_next_one_that_it_resumed(place)
 
 
 @pytest.mark.usefixtures("place")
-def test_a_curve_says_that_its_support_is_weighted(place, capsys):
+def test_weights_do_not_change_how_often_new_tokens_are_said_to_occur(place, capsys):
     (place / "other.txt").write_text("\n".join(ESTONIAN[:9]), encoding="utf-8")
-    learn = ["extend", "model", "--corpus", "et.txt", "--add", "4", "--json", "--quiet"]
-    curve = [*learn, "--held-out", "other.txt", "--curve"]
-    assert cli.main(curve) == 0
-    assert json.loads(capsys.readouterr().out)["warnings"] == []
-    assert cli.main([*curve, "--corpus", "en.txt", "--weight", "2", "--weight", "1"]) == 0
-    assert "multiplied by --weight" in json.loads(capsys.readouterr().out)["warnings"][0]
+    learn = ["extend", "model", "--corpus", "et.txt", "en.txt", "--add", "40", "--json", "--quiet"]
+    points = []
+    for weight in ("1", "1000"):
+        assert cli.main([*learn, "--held-out", "other.txt", "--curve", "--weight", weight, "--weight", weight]) == 0
+        points.append(json.loads(capsys.readouterr().out)["points"])
+        assert cli.main([*learn, "--held-out", "other.txt", "--curve", "--weight", "1000", "--weight", "1001"]) == 0
+        points.append(json.loads(capsys.readouterr().out)["points"])
+    assert points[0] == points[2]
+    assert [point["below_100"] for point in points[1]] == [point["below_100"] for point in points[0]]
+    assert any(point["below_100"] for point in points[0])
+
+
+def test_counts_that_were_weighted_do_not_choose_a_size(place, capsys):
+    (place / "other.txt").write_text("\n".join(ESTONIAN[:9]), encoding="utf-8")
+    assert (
+        cli.main(["count", "model", "et.txt", "en.txt", "--weight", "9", "--weight", "10", "--out", "c", "--quiet"])
+        == 0
+    )
+    extend = ["extend", "model", "--counts", "c", "--out", "new", "--quiet"]
+    assert cli.main([*extend, "--held-out", "other.txt", "--add", "auto"]) == 2
+    assert "error: the counts were weighted" in capsys.readouterr().err
+    assert cli.main([*extend, "--add", "8"]) == 0
+
+
+def test_a_limit_is_for_each_text_that_has_a_weight(place):
+    tokenizer = tg.load("model")
+    paths, limit = [place / "et.txt", place / "en.txt"], tg.CountOptions(max_bytes=2000)
+    parts = [tg.count(tokenizer, path, count_options=limit) for path in paths]
+    assert tg.count(tokenizer, paths, weights=[1, 3], count_options=limit).table == (parts[0] + parts[1].scale(3)).table
 
 
 @pytest.mark.usefixtures("extended")

@@ -17,11 +17,12 @@ import tokengraft as tg
 from tokengraft import cli, errors
 from tokengraft.corpus import blocks as corpus_module
 from tokengraft.counts.count import count_to_file, merge_counts
+from tokengraft.counts.pretoken_counts import weighted_sum
 from tokengraft.counts.threads import CountJob
 from tokengraft.options.option import given_options
 from tokengraft.options.table import options_of
 from tokengraft.pipeline.request import request_from
-from tokengraft.pipeline.texts import _weighted
+from tokengraft.pipeline.texts import _each
 from tokengraft.tokenizer.kind import token_bytes
 
 TEXTS = ["tere õhtust, kass!\n", "the cat  sat<|start|>on 12345 mats\n\nit's", "猫 ja kass", "", "a\r\nb"]
@@ -119,7 +120,8 @@ def test_weights_of_the_same_ratio_give_the_same_counts_and_lose_no_pretoken(tok
     command = ["prune", "model", "--counts", *map(str, files), *given, "--remove", "1", "--out", "pruned", "--quiet"]
     options = given_options(options_of("prune"), cli.build_parser().parse_args(command))
     request = request_from("prune", "model", options)
-    assert _weighted(SimpleNamespace(base=tokenizer, edit=request.edit, options=request.options)) == whole
+    parts = [*_each(SimpleNamespace(base=tokenizer, edit=request.edit, options=request.options))]
+    assert weighted_sum(parts, request.edit.weight) == whole
 
 
 def test_weights_that_need_too_large_factors_are_refused(tokenizer, tmp_path):

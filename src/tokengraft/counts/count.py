@@ -87,7 +87,7 @@ def count(
             strings, a `datasets` dataset, or a column of pandas, polars or Arrow. A string alone is a path. A list of
             strings has texts if one has white space inside and none looks like a path; with both it is refused.
         weights: One weight for each item of a list of paths. Only their ratio matters: counts are multiplied by the
-            smallest whole numbers with this ratio, so 1 and 1/3 are 3 and 1.
+            smallest whole numbers with this ratio, so 1 and 1/3 are 3 and 1. Limits are for each item then.
         read_options: How to read the corpus.
         count_options: Workers, memory and limits.
         progress: Called as text is read, with the name of the input, the bytes read since the last call, and those of
@@ -126,15 +126,11 @@ def count(
         require_engine(item, count_options)
 
     def weighted() -> Iterator[PretokenCounts]:
-        left = replace(count_options, min_count=1)
+        options = replace(count_options, min_count=1)
         for item, factor in zip(items, factors, strict=True):
-            part = count(tokenizer, item, read_options=read_options, count_options=left, progress=progress)
+            # Limits are for each item: those of the first ones alone would have a weight and not be read.
+            part = count(tokenizer, item, read_options=read_options, count_options=options, progress=progress)
             yield part.scale(factor)
-            documents = left.max_documents and left.max_documents - part.totals.documents
-            text = left.max_bytes and left.max_bytes - part.totals.bytes
-            if any(limit is not None and limit < 1 for limit in (documents, text)):
-                return
-            left = replace(left, max_documents=documents, max_bytes=text)
 
     with engine_kept(count_options):
         total = reduce(add, weighted())

@@ -246,14 +246,18 @@ def load_weighted(
     paths: Sequence[str | os.PathLike[str]], weights: Sequence[int | Fraction | str] | None
 ) -> PretokenCounts:
     """The sum of files of counts, each multiplied by its weight."""
-    factors = whole_weights(weights or [1] * len(paths))
-    if len(factors) != len(paths):
+    return weighted_sum([PretokenCounts.load(path) for path in paths], weights or [1] * len(paths))
+
+
+def weighted_sum(parts: Sequence[PretokenCounts], weights: Sequence[int | Fraction | str]) -> PretokenCounts:
+    """The sum of counts, each multiplied by its weight."""
+    factors = whole_weights(weights)
+    if len(factors) != len(parts):
         raise OptionError(
-            f"{len(factors)} weights were given for {len(paths)} files of counts",
-            hint=f"give one {option('weight')} for each",
+            f"{len(factors)} weights were given for {len(parts)} texts", hint=f"give one {option('weight')} for each"
         )
-    parts = [PretokenCounts.load(path).scale(factor) for path, factor in zip(paths, factors, strict=True)]
-    return sum(parts[1:], parts[0])
+    first, *others = (part.scale(factor) for part, factor in zip(parts, factors, strict=True))
+    return sum(others, first)
 
 
 def whole_ratio(ratios: Sequence[Fraction]) -> list[int]:

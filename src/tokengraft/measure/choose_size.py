@@ -12,7 +12,7 @@ from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import CountsError, OptionError, number, option, positive, require_type
 from tokengraft.learn.extension import Extension
 from tokengraft.measure.segments import Text, open_text
-from tokengraft.measure.sizes import Curve, Sizes, curve_of_extension, knee_of, rare_share
+from tokengraft.measure.sizes import Curve, Sizes, curve_of_extension, knee_of, rare_share, require_occurrences
 from tokengraft.progress import stage
 from tokengraft.representation import Table, set_fields, shown
 from tokengraft.tokenizer.edit import require_base
@@ -121,8 +121,7 @@ def choose_size(
     Args:
         tokenizer: The base of the extension.
         extension: The learned tokens, as many as may be added.
-        counts: The text that they were learned from. If it is weighted, so are the occurrences, and ``training_text``
-            is refused.
+        counts: The text that they were learned from, not weighted.
         text: Held-out text: whatever `count` reads, a `Text`, or counts of the same pipeline.
         options: What is rare, and which sizes may be chosen.
         read_options: How to read the held-out text; by default text files have one document per line.
@@ -131,8 +130,8 @@ def choose_size(
         OptionError: An option is out of range, the extension is shorter than ``min_size``, or the held-out text has no
             tokens.
         InvalidTokenizerError: The extension was learned for another tokenizer.
-        CountsError: No size is supported, the first new tokens do not gain 1 % on the held-out text, or
-            ``training_text`` is given with weighted counts.
+        CountsError: No size is supported, the first new tokens do not gain 1 % on the held-out text, or the counts are
+            weighted.
 
     Examples:
         >>> tok = tg.load("model")
@@ -149,6 +148,7 @@ def choose_size(
     options = options or SizeOptions()
     require_type("counts", counts, PretokenCounts)
     require_base(tokenizer, extension.base_hash, what="extension")
+    require_occurrences(counts)
     if not len(extension):
         refused = f": {len(extension.refused):,} candidates were refused because they occur in the preserved text"
         raise CountsError(

@@ -302,14 +302,19 @@ def text_ratio(counts: PretokenCounts, training_text: int | None) -> Fraction:
     """
     if training_text is None:
         return Fraction(1)
-    ratio = Fraction(positive("training_text", training_text), max(counts.totals.bytes, 1))
+    require_occurrences(counts)
+    return Fraction(positive("training_text", training_text), max(counts.totals.bytes, 1))
+
+
+def require_occurrences(counts: PretokenCounts) -> None:
+    """Refuses counts that were weighted: they do not say how often a token occurs."""
     total, pretokens = counts.table.total(), counts.totals.pretokens
     if total > pretokens or (total < pretokens and counts.min_count <= 1):
         raise CountsError(
             "the counts were weighted, so they do not say how often a token occurs in the training text",
-            hint=f"drop {option('training_text')}, or count the text without {option('weight')}",
+            hint=f"count each text without {option('weight')}, which `tokengraft extend` takes too; or give a number "
+            f"of tokens and drop {option('training_text')}",
         )
-    return ratio
 
 
 def expected(occurring: Iterable[int], ratio: Fraction) -> list[int]:

@@ -66,8 +66,6 @@ def extension_curve(request: Request) -> tuple[Vocabulary, Curve]:
     occurrences = every_size.support(texts.support, trained)
     curve = curve_of_extension(every_size, occurrences, texts.to_choose_on, sizes)
     warnings = (*_warnings(job, texts, Vocabulary(job.base, job.base)), *curve.warnings)
-    if len(job.edit.weight or ()) > 1:
-        warnings += ("the shares below 10, 100 and 1,000 are of occurrences multiplied by --weight",)
     return Vocabulary(job.base, job.base, extension=extension, warnings=warnings), curve
 
 

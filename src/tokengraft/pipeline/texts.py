@@ -17,7 +17,7 @@ import numpy as np
 from tokengraft.corpus.open import Corpus, paths_of
 from tokengraft.corpus.options import only_paths
 from tokengraft.counts.count import HeldOutCounts, check_text_counts, count, counts_of
-from tokengraft.counts.pretoken_counts import PretokenCounts, is_counts_file, load_weighted, whole_ratio
+from tokengraft.counts.pretoken_counts import PretokenCounts, is_counts_file, load_weighted, weighted_sum, whole_ratio
 from tokengraft.errors import OptionError, option
 from tokengraft.learn.continued import extend
 from tokengraft.learn.extension import Extension
@@ -120,11 +120,13 @@ class Texts:
     """The text that must keep its tokens and ids."""
     for_comparison: bool = False
     """Whether these are the texts without those that the user preserves, to know what preserving costs."""
+    unweighted: PretokenCounts | None = None
+    """The targets as they occur in the text, if ``targets`` are multiplied by weights."""
 
     @property
     def support(self) -> PretokenCounts:
         """The text in which occurrences of new tokens are counted. The mix is multiplied by weights."""
-        first, *others = self.targets.values()
+        first, *others = [self.unweighted] if self.unweighted else self.targets.values()
         return sum(others, first)  # only if there is a target
 
     def n_documents(self, name: str) -> int:
@@ -175,10 +177,15 @@ def texts_of_edit(job: Prepared) -> Texts:
         documents = "lines" if job.step == "extend" else "files"
         given = replace(job.options.read_options, documents=job.given.get("documents", documents))
         held_out[name] = open_text(name, corpus, given)
+    unweighted = None
     if job.options.balance == "parity" or not job.targets:
         targets = {name: _count_all(job, target.corpus, limited=True) for name, target in job.targets.items()}
+    elif edit.weight:
+        counted = [*_each(job)]
+        targets = {name: weighted_sum(counted, edit.weight) for name in job.targets}
+        unweighted = sum(counted[1:], counted[0])
     else:
-        targets = {name: _weighted(job) for name in job.targets}
+        targets = {name: _together(job) for name in job.targets}
     first, *others = targets.values() if targets else (None,)
     mixed = None if first is None else Mix(sum(others, first))
     return Texts(
@@ -190,22 +197,30 @@ def texts_of_edit(job: Prepared) -> Texts:
         keep=mixed,
         parity=_parity(job, targets) if job.options.balance == "parity" else None,
         preserve=_preserve(job, targets, {}) if job.step == "extend" else None,
+        unweighted=unweighted,
     )
 
 
-def _weighted(job: Prepared) -> PretokenCounts:
-    """The counts of `extend` and `prune`, each multiplied by its weight."""
-    edit, options = job.edit, job.options
-    if edit.corpus:
-        return count(
-            job.base,
-            [*edit.corpus],
-            weights=edit.weight,
-            read_options=options.read_options,
-            count_options=options.count_options,
-            progress=options.progress,
-        )
-    return load_weighted(edit.counts, edit.weight)
+def _together(job: Prepared) -> PretokenCounts:
+    """The counts of `extend` and `prune`, added up."""
+    return _counted(job, [*job.edit.corpus]) if job.edit.corpus else load_weighted(job.edit.counts, None)
+
+
+def _each(job: Prepared) -> Iterator[PretokenCounts]:
+    """The counts of `extend` and `prune`, one after the other. Limits are for each of them."""
+    yield from (_counted(job, path) for path in job.edit.corpus)
+    yield from (PretokenCounts.load(path) for path in job.edit.counts)
+
+
+def _counted(job: Prepared, corpus: Corpus) -> PretokenCounts:
+    given = job.options
+    return count(
+        job.base,
+        corpus,
+        read_options=given.read_options,
+        count_options=given.count_options,
+        progress=given.progress,
+    )
 
 
 def open_tests(job: Prepared) -> dict[str, Text | PretokenCounts]:
