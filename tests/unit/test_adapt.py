@@ -340,6 +340,28 @@ def test_a_config_that_names_a_hole_is_refused_where_the_hole_would_be_filled_or
 
 
 @pytest.mark.usefixtures("model")
+def test_rows_of_an_earlier_adaptation_that_nobody_trained_count_as_new(texts):
+    first = adapted(texts, add=12, out="first")
+    rows = first.plan.sources
+    new = {i for i, source in enumerate(rows) if isinstance(source, tuple)}
+    assert len(new) == 12
+    second = adapted(texts, "first", "second", target="en.txt", add=5)
+    settings = read(texts / "second" / "training.json")
+    assert len(settings["new_ids"]) == len(settings["pieces"]) == len(settings["frequency"]) == 17
+    assert new <= {*settings["new_ids"]}
+    assert read(texts / "second" / "tokengraft.json")["new_ids"] == settings["new_ids"]
+    assert any("12 rows of the source were added by an earlier adaptation" in warning for warning in second.transplant.warnings)
+    assert "5 new tokens, and 12 of an earlier adaptation, are untrained" in (texts / "second/README.md").read_text()
+    pruned = adapted(texts, "first", "pruned", target="lv.txt", remove=20)
+    kept = {row for row, source in enumerate(pruned.plan.sources) if source in new}
+    assert read(texts / "pruned" / "training.json")["new_ids"] == sorted(kept) != []
+    record = read(texts / "first" / "tokengraft.json") | {"new_ids": []}  # as after training
+    (texts / "first" / "tokengraft.json").write_text(json.dumps(record))
+    adapted(texts, "first", "third", target="en.txt", add=5)
+    assert len(read(texts / "third" / "training.json")["new_ids"]) == 5
+
+
+@pytest.mark.usefixtures("model")
 def test_a_model_that_was_adapted_before_gets_its_own_report_and_summary(texts):
     first = adapted(texts, out="first", swap=20, report=True)
     second = adapted(texts, "first", "second", target="lv.txt", swap=10, report=True)

@@ -226,12 +226,14 @@ def _fields(text: str) -> dict[str, list[str]]:
 def _state(changes: VocabPlan, transplant: Transplant | None) -> str:
     """What must be known before it is used."""
     added = changes.summary.added
+    earlier = len(transplant.untrained) if transplant else 0
     if transplant is None:
         more = f"A model needs {added:,} new rows for it" if added else "A model needs other rows for it"
         return f"**This is a tokenizer without a model.** {more}: `tokengraft transplant`."
-    if added:
+    if added or earlier:
+        which = f"{added:,} new tokens{f', and {earlier:,} of an earlier adaptation,' if earlier else ''}"
         return (
-            f"{_UNTRAINED}{added:,} new tokens are untrained.** They are computed from rows of the source, and the "
+            f"{_UNTRAINED}{which} are untrained.** They are computed from rows of the source, and the "
             "model has never seen these tokens. Train it before you use it. Delete this paragraph once it is trained."
         )
     return "No row is new. The model has never read the words of removed tokens as shorter tokens."

@@ -8,6 +8,7 @@ is refused by name. Nothing is unpickled, and no class that `modules.json` names
 import json
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -177,6 +178,15 @@ def other_entries(folder: Path, ours: Collection[str]) -> Iterator[Path]:
     for path in sorted(folder.iterdir()):
         if not (path.name in ours or path.name.startswith(".") or is_tokenizer_file(Path(path.name))):
             yield path
+
+
+def untrained_rows(folder: Path) -> frozenset[int]:
+    """The rows that an earlier adaptation added to a model, by its record. A record of training lists none."""
+    report: Any = None
+    with suppress(OSError, CheckpointError):  # no record, or a file that only has its name
+        report = parse_config((folder / REPORT).read_bytes(), REPORT)
+    rows = report.get("new_ids") if isinstance(report, dict) else None
+    return frozenset(row for row in rows if type(row) is int) if isinstance(rows, list) else frozenset()
 
 
 def is_old(path: Path) -> bool:

@@ -36,6 +36,7 @@ from tokengraft.checkpoint.model_files import (
     ModelFiles,
     model_files,
     require_transformer_here,
+    untrained_rows,
     used_by_configs,
     with_suppressed,
     written_before,
@@ -135,8 +136,16 @@ class ModelJob:
             names = ", ".join(f"`{name}`" for name in lacking[:3])
             warning = f"the model has no row for {len(lacking):,} of its added tokens, and cannot use them: {names}"
             warnings.insert(0, warning)
+        earlier = untrained_rows(self.source.folder)
+        untrained = tuple(row for row, source in enumerate(self.tables.plan.sources) if source in earlier)
+        if untrained:
+            warnings.append(
+                f"{len(untrained):,} rows of the source were added by an earlier adaptation, and its record says of no "
+                "training: they count as new, and `tokengraft train` trains them with the new ones"
+            )
         return replace(
             describe(self.tables),
+            untrained=untrained,
             copied=copied,
             carried=self.files.carried,
             left_out=self.files.left_out,
@@ -182,7 +191,8 @@ class ModelJob:
             hashes = {name: sha256(self.files.written[name]).hexdigest() for name in sorted(self.files.tokenizer)}
             facts = {"tokenizer_sha256": hashes, "seed": self.tables.options.seed}
             facts["request"] = dict(request or self._request())
-            new_ids = [row for row, source in enumerate(done.plan.sources) if isinstance(source, tuple)]
+            new = (row for row, source in enumerate(done.plan.sources) if isinstance(source, tuple))
+            new_ids = sorted([*new, *done.untrained])
             write_report(done, self.source.folder / CONFIG, facts, partial, {"new_ids": new_ids})
         return done
 

@@ -100,6 +100,8 @@ class Transplant:
     """The comparison of the written files with the source; None in a dry run."""
     behaviour: Behaviour | None = None
     """The comparison of the two running models; None without ``verify``."""
+    untrained: tuple[int, ...] = ()
+    """Kept rows that an earlier adaptation added, and that nobody trained since by the record of the source."""
     adapter_rows: tuple[int, ...] = ()
     """With ``as_adapter``: the rows that the adapter replaces; empty for a whole model."""
     warnings: tuple[str, ...] = ()

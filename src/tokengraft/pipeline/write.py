@@ -66,7 +66,7 @@ def write_result(job: Prepared, texts: Texts, result: Adaptation) -> Adaptation:
     if options.report is not False:
         job.start("making the report")
         files[ADAPT_FILES[1]] = report_page(adaptation_content(job, texts, result)).encode(errors="backslashreplace")
-    if result.transplant and result.plan.summary.added:
+    if result.transplant and (result.plan.summary.added or result.transplant.untrained):
         files[TRAINING] = training_file(result, result.transplant, texts, options.size.training_text)
     files[CARD] = adaptation_card(job, texts, result)
     job.start("writing")
@@ -203,7 +203,9 @@ def training_file(result: Adaptation, transplant: Transplant, texts: Texts, trai
     Text to keep is expected to have the same share of the training text as of the counted text.
     """
     counts = {name: part.counts for name, part in texts.parts.items()}
-    new = [row for row, source in enumerate(result.plan.sources) if isinstance(source, tuple)]
+    pieces = {row: len(source) for row, source in enumerate(result.plan.sources) if isinstance(source, tuple)}
+    pieces |= dict.fromkeys(transplant.untrained, 1)  # the source has these tokens
+    new = sorted(pieces)
     # Of an adapter, all its rows: trained with LoRA layers, they again are a complete adapter of the base.
     rows = [*transplant.adapter_rows] or new
     seen = Counter[int]()
@@ -225,7 +227,7 @@ def training_file(result: Adaptation, transplant: Transplant, texts: Texts, trai
         "counted": {name: part.totals.bytes for name, part in counts.items()},
         "counted_tokens": seen.total(),
         "new_ids": new,
-        "pieces": [len(source) for source in result.plan.sources if isinstance(source, tuple)],
+        "pieces": [pieces[row] for row in new],
         "frequency": frequency,
         **({"training_text": training_text} if training_text else {}),
         "rare_below": RARE_BELOW,
@@ -257,7 +259,7 @@ def next_step(result: Adaptation, folder: str) -> NextStep:
             why = "New rows are only initialised: train the model, by its own objective, before you use it."
         command = ["tokengraft", "evaluate", f"base={result.request.get('source', 'MODEL')}", f"new={folder}"]
         return NextStep("measure the model, and the tokens of other text", why, [*command, "--text", *tests])
-    if not result.plan.summary.added:
+    if not result.plan.summary.added and not result.transplant.untrained:
         models = [str(result.request.get("source", "MODEL")), folder]
         command = ["tokengraft", "evaluate", "--bits", *models, "--text", *tests]
         why = "The model has never read the words of removed tokens as shorter ones: compare bits per byte."
