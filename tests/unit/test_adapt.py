@@ -350,7 +350,9 @@ def test_rows_of_an_earlier_adaptation_that_nobody_trained_count_as_new(texts):
     assert len(settings["new_ids"]) == len(settings["pieces"]) == len(settings["frequency"]) == 17
     assert new <= {*settings["new_ids"]}
     assert read(texts / "second" / "tokengraft.json")["new_ids"] == settings["new_ids"]
-    assert any("12 rows of the source were added by an earlier adaptation" in warning for warning in second.transplant.warnings)
+    assert any(
+        "12 rows of the source were added by an earlier adaptation" in warning for warning in second.transplant.warnings
+    )
     assert "5 new tokens, and 12 of an earlier adaptation, are untrained" in (texts / "second/README.md").read_text()
     pruned = adapted(texts, "first", "pruned", target="lv.txt", remove=20)
     kept = {row for row, source in enumerate(pruned.plan.sources) if source in new}

@@ -248,14 +248,14 @@ def test_a_limit_inside_a_character_ends_there(tokenizer, tmp_path, monkeypatch)
     }
 
 
-def test_with_weights_minimum_and_limits_hold_for_the_whole(tokenizer, tmp_path):
+def test_with_weights_the_minimum_holds_for_the_sum_and_limits_for_each_text(tokenizer, tmp_path):
     paths = written(tmp_path, "tere", "tere")
 
     def counted(**options):
         return tg.count(tokenizer, paths, weights=[1, 1], count_options=tg.CountOptions(**options))
 
     assert as_dict(counted(min_count=2)) == {b"tere": 2}
-    assert counted(max_documents=1).totals.documents == 1
+    assert counted(max_documents=1).totals.documents == 2
 
 
 def test_a_sum_beyond_64_bits_is_an_error(tokenizer, tmp_path):

@@ -134,7 +134,10 @@ class ModelJob:
         added = [token for token in self.old.added if token.content not in new]  # a repair gives them rows
         if lacking := [token.content for token in added if token.id >= self.tables.vocabulary.rows]:
             names = ", ".join(f"`{name}`" for name in lacking[:3])
-            warning = f"the model has no row for {len(lacking):,} of its added tokens, and cannot use them: {names}"
+            warning = (
+                f"the model has no row for {len(lacking):,} of its added tokens, and cannot use them: {names}; if it "
+                "should, run `tokengraft transplant MODEL MODEL` first, which gives every token a row"
+            )
             warnings.insert(0, warning)
         earlier = untrained_rows(self.source.folder)
         untrained = tuple(row for row, source in enumerate(self.tables.plan.sources) if source in earlier)

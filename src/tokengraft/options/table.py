@@ -93,7 +93,8 @@ _LEARNING = (
     _O("character_coverage", "extend", SHARE, "not byte-level: add missing characters first, until the vocabulary "
        "covers this share of the text's characters; 0 adds none", 0.9995,
        needs="a tokenizer that is not byte-level"),
-    _O("min_count", "adapt extend", N, "merge only pairs that occur at least N times", 2, "limits.min_count", LEARNS),
+    _O("min_count", "adapt extend", N, "merge only pairs that occur at least N times; with weights or several "
+       "targets, N times in the text that counts least", 2, "limits.min_count", LEARNS),
     _O("max_token_bytes", "extend recipe", N, "maximum length of a new token", None, "limits.max_token_bytes", LEARNS),
     _O("deny", "adapt extend", FILE, "texts that must not become tokens, one per line", None, "limits.deny", LEARNS),
     _O("deny_pattern", "extend recipe", REGEX, "no new token may match this pattern anywhere", None,
@@ -287,8 +288,8 @@ _READING = (
     _O("rule", "count recipe", Kind("NAME=VALUE", rule, "append"), "SentencePiece types: a field of trainer_spec that "
        "decides which pieces may be made, such as split_digits=false or max_sentencepiece_length=20, in place of the "
        "model's own or Llama's"),
-    _O("max_bytes", "adapt count prune extend draft", SIZE, "stop after this much text", None,
-       "count_options.max_bytes", "--corpus or --target"),
+    _O("max_bytes", "adapt count prune extend draft", SIZE, "stop after this much text; of several files of one text, "
+       "the first are read", None, "count_options.max_bytes", "--corpus or --target"),
     _O("max_documents", "count recipe", N, "stop after N documents", None, "count_options.max_documents"),
     _O("workers", "adapt count", Kind("N", int), "threads, by default one per core; on Ray, tasks at once",
        None, "count_options.workers"),
