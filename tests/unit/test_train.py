@@ -225,8 +225,8 @@ def test_without_held_out_text_documents_are_held_out_of_both(place):
         assert {*found.held_out[name]} | {*documents} == {*lines}
         assert not {*found.held_out[name]} & {*documents}
     assert found.kept == {"en"}
-    only = training_text(tokenizer, {"et": "et.txt"}, {"en": "en.txt"}, {"other": "held-out.txt"}, None)
-    assert {*only.held_out} == {"other", "en"}
+    only = training_text(tokenizer, {"et": "et.txt"}, {"en": "en.txt"}, {"et": "held-out.txt"}, None)
+    assert {*only.held_out} == {"et", "en"}
     assert only.kept == {"en"}
     long = " ".join(ESTONIAN)
     (place / "long.txt").write_text(long, encoding="utf-8")
@@ -237,9 +237,33 @@ def test_without_held_out_text_documents_are_held_out_of_both(place):
 
 def test_documents_that_are_scored_are_not_trained_on(place):
     (place / "mixed.txt").write_text("\n".join(ESTONIAN[200:340]), encoding="utf-8")
-    found = training_text(tg.load("adapted"), {"text": "mixed.txt"}, {}, {"et": "held-out.txt"}, None)
+    found = training_text(tg.load("adapted"), {"et": "mixed.txt"}, {}, {"et": "held-out.txt"}, None)
     assert {*found.target} == {*ESTONIAN[200:300]}
     assert "40 documents are also held out" in found.warnings[0]
+
+
+@pytest.mark.parametrize("which", ["text", "keep"])
+def test_what_is_held_out_of_one_text_is_not_trained_on_as_part_of_another(place, which, monkeypatch):
+    size = (place / "en.txt").stat().st_size  # of a larger text, other documents are held out: one in 50, not in 10
+    monkeypatch.setattr("tokengraft.training.text.HELD_OUT_BYTES", (8_000, size + 1000))
+    (place / "mixed.txt").write_text("\n".join([*ESTONIAN[:100], *ENGLISH]), encoding="utf-8")
+    texts = {"text": {"mixed": "mixed.txt"}, "keep": {}}
+    texts[which] = texts[which] | {"en": "en.txt"}
+    found = training_text(tg.load("adapted"), texts["text"], texts["keep"], {}, None)
+    held_out = {document for documents in found.held_out.values() for document in documents}
+    assert {*found.held_out} == {"mixed", "en"}
+    assert not held_out & {*found.target, *found.keep}
+    assert held_out | {*found.target, *found.keep} == {*ESTONIAN[:100], *ENGLISH}
+    assert any(warning.startswith("mixed: ") and "also held out" in warning for warning in found.warnings)
+
+
+def test_a_piece_that_is_held_out_of_a_long_document_is_not_trained_on_as_part_of_another(place):
+    long = " ".join(f"{text} {at}" for at, text in enumerate(ESTONIAN * 10))
+    (place / "long.txt").write_text(long, encoding="utf-8")
+    (place / "longer.txt").write_text("\n".join([f"{' '.join(ENGLISH)} {long}", *ENGLISH]), encoding="utf-8")
+    found = training_text(tg.load("adapted"), {"et": "long.txt"}, {"en": "longer.txt"}, {}, None)
+    assert found.held_out["et"]
+    assert not any(piece in document for piece in found.held_out["et"] for document in (*found.target, *found.keep))
 
 
 def test_a_sample_has_documents_of_the_whole_text():
