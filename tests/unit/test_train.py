@@ -242,6 +242,26 @@ def test_documents_that_are_scored_are_not_trained_on(place):
     assert "40 documents are also held out" in found.warnings[0]
 
 
+@pytest.mark.usefixtures("place")
+def test_held_out_text_with_the_name_of_no_text_is_refused_with_the_names_that_there_are():
+    given = {"hi": "et.txt"}, {"keep": "en.txt"}, {"en": "en-test.txt"}
+    with errors.on_command_line(), pytest.raises(errors.OptionError) as caught:
+        training_text(tg.load("adapted"), *given, None)
+    assert "--held-out has a text 'en'" in str(caught.value)
+    assert "are 'hi', 'keep'" in str(caught.value)
+    assert "--held-out keep=FILES" in str(caught.value)
+    assert "--keep en=FILES" in str(caught.value)
+
+
+@pytest.mark.usefixtures("place")
+def test_a_text_without_held_out_text_of_its_name_has_documents_held_out():
+    texts = {"et": "et.txt", "en": "en.txt"}
+    found = training_text(tg.load("adapted"), texts, {}, {"et": "held-out.txt"}, None)
+    assert {*found.held_out["et"]} == {*ESTONIAN[300:340]}
+    assert {*found.held_out["en"]} < {*ENGLISH}
+    assert found.held_out["en"]
+
+
 @pytest.mark.parametrize("which", ["text", "keep"])
 def test_what_is_held_out_of_one_text_is_not_trained_on_as_part_of_another(place, which, monkeypatch):
     size = (place / "en.txt").stat().st_size  # of a larger text, other documents are held out: one in 50, not in 10

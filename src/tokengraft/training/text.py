@@ -50,11 +50,12 @@ def training_text(
 ) -> TrainingText:
     """The documents to train on and to score.
 
-    A held-out text with the name of a kept text is kept text. Of a text without held-out text of its name, documents are
+    A held-out text with the name of a kept text is kept text. Documents of a text without held-out text of its name are
     held out by their hash, as `adapt` does. What is held out of one text is not trained on as part of another.
     """
     options = read_options or LINES
     _require_other_files({**text, **keep}, held_out, options)
+    _require_known_names(text, keep, held_out)
     held = {name: read_text(name, corpus, options) for name, corpus in held_out.items()}
     read = {name: read_text(name, corpus, options) for name, corpus in {**text, **keep}.items()}
     warnings = [
@@ -95,6 +96,19 @@ def _lines(document: str) -> Iterator[str]:
     """What two documents have in common if one is a part of the other: they themselves, and their longer lines."""
     yield document.strip()
     yield from (line.strip() for line in document.splitlines() if len(line.encode()) >= MIN_LINE_BYTES)
+
+
+def _require_known_names(text: Iterable[str], keep: Iterable[str], held_out: Iterable[str]) -> None:
+    """Refuses held-out text with the name of no text: whether it must not get worse would not be known."""
+    known = [*text, *keep]
+    if unknown := [name for name in held_out if name not in known]:
+        name, flag = unknown[0], option("held_out")
+        raise OptionError(
+            f"{flag} has a text {name!r}, and the texts of {option('text')} and {option('keep')} are "
+            f"{', '.join(map(repr, known))}: a held-out text has the name of one of them",
+            hint=f"pass {' or '.join(f'{flag} {one}=FILES' for one in known)}, or name the text that it belongs to: "
+            f"{option('text')} {name}=FILES or {option('keep')} {name}=FILES",
+        )
 
 
 def _require_other_files(texts: Mapping[str, Corpus], held_out: Mapping[str, Corpus], options: ReadOptions) -> None:

@@ -61,8 +61,8 @@ def train(
         text: Text to learn: whatever `count` reads, or several by name.
         out: The folder to write. The state of the run is in a folder with `.work` after its name.
         keep: Text in the languages to keep, or several by name. It gets a fixed share of the training text.
-        held_out: Text to score, by name. One with the name of a text of ``keep`` must not get worse. By default,
-            documents of ``text`` and ``keep`` are held out.
+        held_out: Text to score, by the name of the text of ``text`` or ``keep`` that it belongs to; without names,
+            these are "text" and "keep". That of ``keep`` must not get worse. By default, documents are held out.
         options: Passes, rate, blending and more.
         read_options: How to read the texts; by default text files have one document per line.
         quiet: Show no progress.
