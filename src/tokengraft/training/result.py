@@ -7,11 +7,11 @@ from typing import Any
 
 from tokengraft import _core
 from tokengraft.checkpoint.model_card import code, size_text, table
+from tokengraft.checkpoint.model_files import LOG, PAGE, PLOT
 from tokengraft.page.report import filled, page_file
 from tokengraft.representation import Table, aligned, sentences, shown
 from tokengraft.training.options import KEPT_LIMIT
 
-LOG, PLOT, PAGE = "training_log.json", "training.svg", "training.html"
 Stage = tuple[str, float, int]
 """A model on a held-out text: its name, bits per byte, and tokens."""
 

@@ -19,7 +19,7 @@ from tokengraft.checkpoint.blend import WeightBlend, copy_others, write_report
 from tokengraft.checkpoint.folder import open_checkpoint, require_no_adapter
 from tokengraft.checkpoint.in_memory import require_torch
 from tokengraft.checkpoint.model_card import base_name, public_command, size_text, trained_card
-from tokengraft.checkpoint.model_files import CARD
+from tokengraft.checkpoint.model_files import CARD, LOG, PAGE, PLOT
 from tokengraft.corpus.open import Corpus, local_files
 from tokengraft.corpus.options import ReadOptions
 from tokengraft.errors import OptionError, OutputError, option, require_type
@@ -31,7 +31,7 @@ from tokengraft.output.atomic import new_folder, require_distinct, require_new
 from tokengraft.progress import Stages, stage, stages
 from tokengraft.training.options import KEPT_LIMIT, WARN_LIMIT, TrainOptions
 from tokengraft.training.plan import TrainingPlan
-from tokengraft.training.result import LOG, PAGE, PLOT, Training, chosen_share, result_page, training_section
+from tokengraft.training.result import Training, chosen_share, result_page, training_section
 from tokengraft.training.text import training_text
 
 WORK = ".work"
