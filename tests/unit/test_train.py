@@ -127,6 +127,21 @@ def test_passes_cost_one_pass_with_the_old_tokenizer_and_are_at_most_3(place, pi
     assert plan.ids[1] == 800
 
 
+@pytest.mark.parametrize("keep", [{}, {"en": "en.txt"}], ids=["alone", "with kept text"])
+def test_passes_that_are_read_are_those_of_the_text_until_max_bytes(place, keep):
+    tokenizer = tg.load("adapted")
+    found = training_text(tokenizer, {"et": "et.txt"}, keep, {}, None)
+    size = sum(len(document.encode()) for document in found.target)
+
+    def plan(**options):
+        return TrainingPlan(place / "adapted", tokenizer, found, TrainOptions(passes=2, kept_share=0.2, **options))
+
+    assert plan().passes_read == 2
+    assert plan(max_bytes=100 * size).passes_read == 2
+    wanted = 0.25 * size / (0.8 if keep else 1)
+    assert plan(max_bytes=int(wanted)).passes_read == pytest.approx(0.25, abs=0.006)
+
+
 BEFORE = {"en": 1.0, "et": 3.0}
 
 
@@ -165,6 +180,8 @@ def test_the_result_is_the_blend_of_what_was_trained_and_other_commands_agree_on
     assert [*done.shares] == [0, 0.1, 0.2, 0.3, 0.4, 0.5]
     assert done.kept == ("en",)
     assert done.text_bytes == 4000
+    n_bytes = sum(len(text.encode()) for text in ESTONIAN[:300])
+    assert done.passes == pytest.approx(0.9 * 4000 / n_bytes, rel=0.05)  # a tenth is kept text
     assert done.after["et"] < 0.98 * done.before["et"]
     assert "hashes" not in (place / "second" / "README.md").read_text()  # `adaptation.json` stays in the adapted folder
     files = {path.name for path in (place / "second").iterdir()}

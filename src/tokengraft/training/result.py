@@ -22,6 +22,7 @@ class Training:
     """The result of a training run: what was done, and bits per byte before and after."""
 
     passes: float
+    """How often the text was read; a part of one if `max_bytes` ended the training."""
     steps: int
     text_bytes: int
     """Of all passes, kept text included."""

@@ -225,7 +225,7 @@ class _Run:
             blended = ", and the weights are not blended" if self.plan.options.blend == "auto" else ""
             warnings.append(f"there is no kept text ({option('keep')}): other languages get worse{blended}")
         self.shown.note(
-            f"{size_text(n_bytes)} to read in {self.plan.passes:g} passes, kept text included: {len(ids):,} tokens, "
+            f"{size_text(n_bytes)} to read in {self.plan.passes_read:g} passes, kept text included: {len(ids):,} tokens, "
             f"{steps.n:,} steps of {steps.per_step} × {steps.length} at a rate of {self.plan.learning_rate:g}"
         )
         self.shown.note(
@@ -305,7 +305,7 @@ class _Run:
         ]
         scored = {name: sum(len(text.encode()) for text in parts) for name, parts in self.plan.scored.items()}
         result = Training(
-            passes=self.plan.passes,
+            passes=self.plan.passes_read,
             steps=self.plan.steps.n,
             text_bytes=self.plan.ids[1],
             tokens=len(self.plan.ids[0]),
