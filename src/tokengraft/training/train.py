@@ -225,8 +225,9 @@ class _Run:
             blended = ", and the weights are not blended" if self.plan.options.blend == "auto" else ""
             warnings.append(f"there is no kept text ({option('keep')}): other languages get worse{blended}")
         self.shown.note(
-            f"{size_text(n_bytes)} to read in {self.plan.passes_read:g} passes, kept text included: {len(ids):,} tokens, "
-            f"{steps.n:,} steps of {steps.per_step} × {steps.length} at a rate of {self.plan.learning_rate:g}"
+            f"{size_text(n_bytes)} to read in {self.plan.passes_read:g} passes, kept text included: "
+            f"{len(ids):,} tokens, {steps.n:,} steps of {steps.per_step} × {steps.length} at a rate of "
+            f"{self.plan.learning_rate:g}"
         )
         self.shown.note(
             f"about {memory / 1e9:.1f} GB of memory, {_time_text(training)} to train, and {_time_text(scoring)} to "
