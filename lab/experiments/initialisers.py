@@ -77,7 +77,8 @@ def _probe(setup: Setup, folder: Path, arm: str, cell: Cell) -> float:
             blend=0,
         )
         trained = Path(scratch) / "trained"
-        done = tg.train(out, iter(train), out=trained, held_out={cell.language: iter(held_out)}, options=options)
+        texts, scored = {cell.language: iter(train)}, {cell.language: iter(held_out)}
+        done = tg.train(out, texts, out=trained, held_out=scored, options=options)
     return done.after[cell.language]
 
 

@@ -240,3 +240,12 @@ def test_the_hub_names_of_gpt2_have_no_prefix_and_are_found(tmp_path):
     save_file(short, tmp_path / "model" / "model.safetensors", {"format": "pt"})
     tg.blend(tmp_path / "trained", tmp_path / "model", share=0.5, out=tmp_path / "out")
     assert transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out").config.model_type == "gpt2"
+
+
+def test_what_train_wrote_about_the_trained_weights_is_not_copied(tmp_path):
+    adapted_and_trained(tmp_path, MODELS["llama-tied"])
+    reports = ("training_log.json", "training.svg", "training.html")
+    for name in (*reports, "notes.txt"):
+        (tmp_path / "trained" / name).write_text("old")
+    tg.blend(tmp_path / "trained", tmp_path / "adapted", share=0.3, out=tmp_path / "out")
+    assert [name for name in (*reports, "notes.txt") if (tmp_path / "out" / name).exists()] == ["notes.txt"]

@@ -127,6 +127,21 @@ def test_passes_cost_one_pass_with_the_old_tokenizer_and_are_at_most_3(place, pi
     assert plan.ids[1] == 800
 
 
+@pytest.mark.parametrize("keep", [{}, {"en": "en.txt"}], ids=["alone", "with kept text"])
+def test_passes_that_are_read_are_those_of_the_text_until_max_bytes(place, keep):
+    tokenizer = tg.load("adapted")
+    found = training_text(tokenizer, {"et": "et.txt"}, keep, {}, None)
+    size = sum(len(document.encode()) for document in found.target)
+
+    def plan(**options):
+        return TrainingPlan(place / "adapted", tokenizer, found, TrainOptions(passes=2, kept_share=0.2, **options))
+
+    assert plan().passes_read == 2
+    assert plan(max_bytes=100 * size).passes_read == 2
+    wanted = 0.25 * size / (0.8 if keep else 1)
+    assert plan(max_bytes=int(wanted)).passes_read == pytest.approx(0.25, abs=0.006)
+
+
 BEFORE = {"en": 1.0, "et": 3.0}
 
 
@@ -165,6 +180,8 @@ def test_the_result_is_the_blend_of_what_was_trained_and_other_commands_agree_on
     assert [*done.shares] == [0, 0.1, 0.2, 0.3, 0.4, 0.5]
     assert done.kept == ("en",)
     assert done.text_bytes == 4000
+    n_bytes = sum(len(text.encode()) for text in ESTONIAN[:300])
+    assert done.passes == pytest.approx(0.9 * 4000 / n_bytes, rel=0.05)  # a tenth is kept text
     assert done.after["et"] < 0.98 * done.before["et"]
     assert "hashes" not in (place / "second" / "README.md").read_text()  # `adaptation.json` stays in the adapted folder
     files = {path.name for path in (place / "second").iterdir()}
@@ -225,8 +242,8 @@ def test_without_held_out_text_documents_are_held_out_of_both(place):
         assert {*found.held_out[name]} | {*documents} == {*lines}
         assert not {*found.held_out[name]} & {*documents}
     assert found.kept == {"en"}
-    only = training_text(tokenizer, {"et": "et.txt"}, {"en": "en.txt"}, {"other": "held-out.txt"}, None)
-    assert {*only.held_out} == {"other", "en"}
+    only = training_text(tokenizer, {"et": "et.txt"}, {"en": "en.txt"}, {"et": "held-out.txt"}, None)
+    assert {*only.held_out} == {"et", "en"}
     assert only.kept == {"en"}
     long = " ".join(ESTONIAN)
     (place / "long.txt").write_text(long, encoding="utf-8")
@@ -237,9 +254,53 @@ def test_without_held_out_text_documents_are_held_out_of_both(place):
 
 def test_documents_that_are_scored_are_not_trained_on(place):
     (place / "mixed.txt").write_text("\n".join(ESTONIAN[200:340]), encoding="utf-8")
-    found = training_text(tg.load("adapted"), {"text": "mixed.txt"}, {}, {"et": "held-out.txt"}, None)
+    found = training_text(tg.load("adapted"), {"et": "mixed.txt"}, {}, {"et": "held-out.txt"}, None)
     assert {*found.target} == {*ESTONIAN[200:300]}
     assert "40 documents are also held out" in found.warnings[0]
+
+
+@pytest.mark.usefixtures("place")
+def test_held_out_text_with_the_name_of_no_text_is_refused_with_the_names_that_there_are():
+    given = {"hi": "et.txt"}, {"keep": "en.txt"}, {"en": "en-test.txt"}
+    with errors.on_command_line(), pytest.raises(errors.OptionError) as caught:
+        training_text(tg.load("adapted"), *given, None)
+    assert "--held-out has a text 'en'" in str(caught.value)
+    assert "are 'hi', 'keep'" in str(caught.value)
+    assert "--held-out keep=FILES" in str(caught.value)
+    assert "--keep en=FILES" in str(caught.value)
+
+
+@pytest.mark.usefixtures("place")
+def test_a_text_without_held_out_text_of_its_name_has_documents_held_out():
+    texts = {"et": "et.txt", "en": "en.txt"}
+    found = training_text(tg.load("adapted"), texts, {}, {"et": "held-out.txt"}, None)
+    assert {*found.held_out["et"]} == {*ESTONIAN[300:340]}
+    assert {*found.held_out["en"]} < {*ENGLISH}
+    assert found.held_out["en"]
+
+
+@pytest.mark.parametrize("which", ["text", "keep"])
+def test_what_is_held_out_of_one_text_is_not_trained_on_as_part_of_another(place, which, monkeypatch):
+    size = (place / "en.txt").stat().st_size  # of a larger text, other documents are held out: one in 50, not in 10
+    monkeypatch.setattr("tokengraft.training.text.HELD_OUT_BYTES", (8_000, size + 1000))
+    (place / "mixed.txt").write_text("\n".join([*ESTONIAN[:100], *ENGLISH]), encoding="utf-8")
+    texts = {"text": {"mixed": "mixed.txt"}, "keep": {}}
+    texts[which] = texts[which] | {"en": "en.txt"}
+    found = training_text(tg.load("adapted"), texts["text"], texts["keep"], {}, None)
+    held_out = {document for documents in found.held_out.values() for document in documents}
+    assert {*found.held_out} == {"mixed", "en"}
+    assert not held_out & {*found.target, *found.keep}
+    assert held_out | {*found.target, *found.keep} == {*ESTONIAN[:100], *ENGLISH}
+    assert any(warning.startswith("mixed: ") and "also held out" in warning for warning in found.warnings)
+
+
+def test_a_piece_that_is_held_out_of_a_long_document_is_not_trained_on_as_part_of_another(place):
+    long = " ".join(f"{text} {at}" for at, text in enumerate(ESTONIAN * 10))
+    (place / "long.txt").write_text(long, encoding="utf-8")
+    (place / "longer.txt").write_text("\n".join([f"{' '.join(ENGLISH)} {long}", *ENGLISH]), encoding="utf-8")
+    found = training_text(tg.load("adapted"), {"et": "long.txt"}, {"en": "longer.txt"}, {}, None)
+    assert found.held_out["et"]
+    assert not any(piece in document for piece in found.held_out["et"] for document in (*found.target, *found.keep))
 
 
 def test_a_sample_has_documents_of_the_whole_text():

@@ -311,7 +311,7 @@ def test_the_command_names_the_files_that_it_keeps_and_leaves_out(alone, tmp_pat
 
 
 def test_what_an_earlier_run_wrote_about_its_result_is_not_copied_and_other_files_may_be_replaced(base, tmp_path):
-    reports = {"report.html", "adaptation.json"}
+    reports = {"report.html", "adaptation.json", "training_log.json", "training.svg", "training.html"}
     for name in (*reports, "tokengraft.json", "notes.txt"):
         (tmp_path / "model" / name).write_text("old")
     done = tg.transplant(tmp_path / "model", base, tmp_path / "out")

@@ -18,7 +18,7 @@ from tokengraft.checkpoint.folder import INDEX, Checkpoint, open_checkpoint
 from tokengraft.checkpoint.ids import read_config
 from tokengraft.checkpoint.layout import find_vocabulary
 from tokengraft.checkpoint.model_card import base_name, made_by, public_command, trained_card
-from tokengraft.checkpoint.model_files import ADAPT_FILES, CARD, REPORT, TRAINING, written_before
+from tokengraft.checkpoint.model_files import ADAPT_FILES, CARD, REPORT, TRAIN_FILES, TRAINING, written_before
 from tokengraft.checkpoint.result import request_of, write_record
 from tokengraft.checkpoint.tensors import (
     ITEM_BYTES,
@@ -279,7 +279,7 @@ def _require_numbers(name: str, trained: Tensor, adapted: Tensor) -> None:
 
 def copy_others(source: Path, adapted: Path, folder: Path) -> None:
     """Copies the files beside the weights; the tokenizer from the adapted model, if the source has none."""
-    left_out = {CARD, REPORT, *ADAPT_FILES}
+    left_out = {CARD, REPORT, *ADAPT_FILES, *TRAIN_FILES}
     for path in sorted(source.iterdir()):
         written = (folder / path.name).exists() or path.name.startswith(".") or path.suffix in _WEIGHTS
         if path.is_file() and not written and path.name not in left_out:

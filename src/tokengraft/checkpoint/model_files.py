@@ -44,6 +44,9 @@ REPORT = "tokengraft.json"
 TRAINING = "training.json"
 ADAPT_FILES = ("adaptation.json", "report.html", TRAINING)
 """What `adapt` writes beside the model."""
+TRAIN_FILES = LOG, PLOT, PAGE = "training_log.json", "training.svg", "training.html"
+"""What `train` writes beside the model: they describe its weights, not those of a model that is made of it."""
+_REPORTS = (REPORT, *ADAPT_FILES, *TRAIN_FILES)
 _TEMPLATES = "additional_chat_templates"
 MODULES = "modules.json"
 
@@ -192,7 +195,7 @@ def untrained_rows(folder: Path) -> frozenset[int]:
 def is_old(path: Path) -> bool:
     """Whether an entry belongs to the old vocabulary: weights in other formats, folders that may have some, reports."""
     is_index = path.name.endswith(".index.json")
-    return not path.is_file() or path.suffix in OTHER_WEIGHTS or is_index or path.name in (REPORT, *ADAPT_FILES)
+    return not path.is_file() or path.suffix in OTHER_WEIGHTS or is_index or path.name in _REPORTS
 
 
 def _index(source: Checkpoint, vocabulary: Vocabulary, rows: int) -> bytes:

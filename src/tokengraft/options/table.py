@@ -201,8 +201,8 @@ _TRAINING = (
     _O("text", "train", Kind("FILES", action="extend"), "text to learn, or NAME=FILES", required=True),
     _O("keep", "train", Kind("FILES", action="extend"), "text in the languages to keep, or NAME=FILES: a tenth of the "
        "training"),
-    _O("held_out", "train", NAMED, "text to score; with the name of a text of --keep, it must not get worse. By "
-       "default, documents of --text and --keep are held out"),
+    _O("held_out", "train", NAMED, "text to score, with the name of a text of --text or of --keep, which must not "
+       "get worse. By default, documents of both are held out"),
     _O("passes", "train", AUTO_X, "how often the text is read; auto: as often as costs the tokens of one pass with the "
        "old tokenizer, at most 3", AUTO),
     _O("max_bytes", "train", SIZE, "train on this much text: for a short run"),

@@ -118,6 +118,16 @@ class TrainingPlan:
             )
         return ids, n_bytes
 
+    @property
+    def passes_read(self) -> float:
+        """How often the text is read: less than `passes` if `max_bytes` ends the training before."""
+        n_bytes, most = self.ids[1], self.options.max_bytes
+        if most is None or n_bytes < most:
+            return self.passes
+        share = self.recipe.kept_share if self.text.keep else 0.0
+        size = sum(len(document.encode()) for document in self.text.target)
+        return min(self.passes, float(f"{n_bytes * (1 - share) / size:.2g}"))
+
     @cached_property
     def steps(self) -> Steps:
         """Steps of equal size. They do not depend on the number of processes, if it divides their sequences."""

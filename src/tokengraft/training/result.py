@@ -7,11 +7,11 @@ from typing import Any
 
 from tokengraft import _core
 from tokengraft.checkpoint.model_card import code, size_text, table
+from tokengraft.checkpoint.model_files import LOG, PAGE, PLOT
 from tokengraft.page.report import filled, page_file
 from tokengraft.representation import Table, aligned, sentences, shown
 from tokengraft.training.options import KEPT_LIMIT
 
-LOG, PLOT, PAGE = "training_log.json", "training.svg", "training.html"
 Stage = tuple[str, float, int]
 """A model on a held-out text: its name, bits per byte, and tokens."""
 
@@ -22,6 +22,7 @@ class Training:
     """The result of a training run: what was done, and bits per byte before and after."""
 
     passes: float
+    """How often the text was read; a part of one if `max_bytes` ended the training."""
     steps: int
     text_bytes: int
     """Of all passes, kept text included."""

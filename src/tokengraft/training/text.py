@@ -1,5 +1,6 @@
 """The text of a training run: `mix`: target and kept text by share; held-out documents; and `packed` tokens."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count as numbers
@@ -49,41 +50,65 @@ def training_text(
 ) -> TrainingText:
     """The documents to train on and to score.
 
-    A held-out text with the name of a kept text is kept text. Where no held-out text was given for the target or for
-    the kept text, documents are held out of it by their hash, as `adapt` does.
+    A held-out text with the name of a kept text is kept text. Documents of a text without held-out text of its name are
+    held out by their hash, as `adapt` does. What is held out of one text is not trained on as part of another.
     """
     options = read_options or LINES
     _require_other_files({**text, **keep}, held_out, options)
+    _require_known_names(text, keep, held_out)
     held = {name: read_text(name, corpus, options) for name, corpus in held_out.items()}
-    warnings = [warning for name, part in held.items() for warning in text_warnings(name, part)]
+    read = {name: read_text(name, corpus, options) for name, corpus in {**text, **keep}.items()}
+    warnings = [
+        warning for parts in (held, read) for name, part in parts.items() for warning in text_warnings(name, part)
+    ]
     scored = {name: part.documents for name, part in held.items()}
-    lines = {line for part in held.values() for document in part.documents for line in _lines(document)}
-    found = dict[str, list[str]]()
-    for which, parts in (("text", text), ("keep", keep)):
-        known = any((name in keep) == (which == "keep") for name in held)
-        found[which] = []
-        for name, corpus in parts.items():
-            read = read_text(name, corpus, options)
-            documents = [document for document in read.documents if lines.isdisjoint(_lines(document))]
-            warnings += text_warnings(name, read)
-            if dropped := len(read.documents) - len(documents):
-                warnings.append(f"{name}: {dropped:,} documents are also held out, or have a line that is: left out")
-            if documents and not known:
-                documents, scored[name] = _split(tokenizer, documents)
-            found[which] += documents
-        if parts and not any(document.strip() for document in found[which]):
+    given, pieces, found = _all_lines(scored.values()), dict[str, set[str]](), dict[str, list[str]]()
+    dropped = Counter[str]()
+    for name, part in read.items():
+        documents = [document for document in part.documents if given.isdisjoint(_lines(document))]
+        dropped[name] = len(part.documents) - len(documents)
+        found[name] = documents
+        if documents and name not in held:
+            found[name], scored[name] = _split(tokenizer, documents)
+            pieces[name] = {piece for piece in scored[name] if len(piece.encode()) >= MIN_LINE_BYTES} - {*documents}
+    for name, documents in found.items():  # after all are split
+        lines = _all_lines(parts for other, parts in scored.items() if other != name)
+        left = [document for document in documents if lines.isdisjoint(_lines(document))]
+        dropped[name] += len(documents) - len(left)
+        found[name] = _without(left, sorted(set[str]().union(*(pieces[other] for other in pieces if other != name))))
+        if dropped[name]:
+            warnings.append(f"{name}: {dropped[name]:,} documents are also held out, or have a line that is: left out")
+    target, kept = ([document for name in names for document in found[name]] for names in (text, keep))
+    for which, names, documents in (("text", text, target), ("keep", keep, kept)):
+        if names and not any(document.strip() for document in documents):
             raise CorpusError(
                 f"no text of {option(which)} is left to train on, without what is held out",
                 hint=f"pass more text to {option(which)}, with several documents",
             )
-    kept = frozenset(name for name in scored if name in keep)
-    return TrainingText(tuple(found["text"]), tuple(found["keep"]), scored, kept, tuple(warnings))
+    return TrainingText(tuple(target), tuple(kept), scored, frozenset(scored) & frozenset(keep), tuple(warnings))
+
+
+def _all_lines(texts: Iterable[Iterable[str]]) -> set[str]:
+    return {line for documents in texts for document in documents for line in _lines(document)}
 
 
 def _lines(document: str) -> Iterator[str]:
     """What two documents have in common if one is a part of the other: they themselves, and their longer lines."""
     yield document.strip()
     yield from (line.strip() for line in document.splitlines() if len(line.encode()) >= MIN_LINE_BYTES)
+
+
+def _require_known_names(text: Iterable[str], keep: Iterable[str], held_out: Iterable[str]) -> None:
+    """Refuses held-out text with the name of no text: whether it must not get worse would not be known."""
+    known = [*text, *keep]
+    if unknown := [name for name in held_out if name not in known]:
+        name, flag = unknown[0], option("held_out")
+        raise OptionError(
+            f"{flag} has a text {name!r}, and the texts of {option('text')} and {option('keep')} are "
+            f"{', '.join(map(repr, known))}: a held-out text has the name of one of them",
+            hint=f"pass {' or '.join(f'{flag} {one}=FILES' for one in known)}, or name the text that it belongs to: "
+            f"{option('text')} {name}=FILES or {option('keep')} {name}=FILES",
+        )
 
 
 def _require_other_files(texts: Mapping[str, Corpus], held_out: Mapping[str, Corpus], options: ReadOptions) -> None:
@@ -104,6 +129,11 @@ def _split(tokenizer: Tokenizer, documents: Sequence[str]) -> tuple[list[str], t
     held = count_with_hold_out(
         tokenizer, iter(documents), read_options=LINES, count_options=CountOptions(), hold_out=hold_out
     ).held_out
+    return _without(documents, held), held
+
+
+def _without(documents: Sequence[str], held: Sequence[str]) -> list[str]:
+    """The documents without those that are held out, and long ones without the pieces that are."""
     whole = frozenset(held)
     rest = list[str]()
     for document in documents:
@@ -113,7 +143,7 @@ def _split(tokenizer: Tokenizer, documents: Sequence[str]) -> tuple[list[str], t
                 if piece in document:
                     parts = [part for text in parts for part in text.split(piece) if part.strip()]
         rest += parts
-    return rest, held
+    return rest
 
 
 def sample(documents: Sequence[str], max_bytes: int) -> tuple[str, ...]:

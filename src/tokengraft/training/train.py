@@ -19,7 +19,7 @@ from tokengraft.checkpoint.blend import WeightBlend, copy_others, write_report
 from tokengraft.checkpoint.folder import open_checkpoint, require_no_adapter
 from tokengraft.checkpoint.in_memory import require_torch
 from tokengraft.checkpoint.model_card import base_name, public_command, size_text, trained_card
-from tokengraft.checkpoint.model_files import CARD
+from tokengraft.checkpoint.model_files import CARD, LOG, PAGE, PLOT
 from tokengraft.corpus.open import Corpus, local_files
 from tokengraft.corpus.options import ReadOptions
 from tokengraft.errors import OptionError, OutputError, option, require_type
@@ -31,7 +31,7 @@ from tokengraft.output.atomic import new_folder, require_distinct, require_new
 from tokengraft.progress import Stages, stage, stages
 from tokengraft.training.options import KEPT_LIMIT, WARN_LIMIT, TrainOptions
 from tokengraft.training.plan import TrainingPlan
-from tokengraft.training.result import LOG, PAGE, PLOT, Training, chosen_share, result_page, training_section
+from tokengraft.training.result import Training, chosen_share, result_page, training_section
 from tokengraft.training.text import training_text
 
 WORK = ".work"
@@ -61,8 +61,8 @@ def train(
         text: Text to learn: whatever `count` reads, or several by name.
         out: The folder to write. The state of the run is in a folder with `.work` after its name.
         keep: Text in the languages to keep, or several by name. It gets a fixed share of the training text.
-        held_out: Text to score, by name. One with the name of a text of ``keep`` must not get worse. By default,
-            documents of ``text`` and ``keep`` are held out.
+        held_out: Text to score, by the name of the text of ``text`` or ``keep`` that it belongs to; without names,
+            these are "text" and "keep". That of ``keep`` must not get worse. By default, documents are held out.
         options: Passes, rate, blending and more.
         read_options: How to read the texts; by default text files have one document per line.
         quiet: Show no progress.
@@ -225,8 +225,9 @@ class _Run:
             blended = ", and the weights are not blended" if self.plan.options.blend == "auto" else ""
             warnings.append(f"there is no kept text ({option('keep')}): other languages get worse{blended}")
         self.shown.note(
-            f"{size_text(n_bytes)} to read in {self.plan.passes:g} passes, kept text included: {len(ids):,} tokens, "
-            f"{steps.n:,} steps of {steps.per_step} × {steps.length} at a rate of {self.plan.learning_rate:g}"
+            f"{size_text(n_bytes)} to read in {self.plan.passes_read:g} passes, kept text included: "
+            f"{len(ids):,} tokens, {steps.n:,} steps of {steps.per_step} × {steps.length} at a rate of "
+            f"{self.plan.learning_rate:g}"
         )
         self.shown.note(
             f"about {memory / 1e9:.1f} GB of memory, {_time_text(training)} to train, and {_time_text(scoring)} to "
@@ -305,7 +306,7 @@ class _Run:
         ]
         scored = {name: sum(len(text.encode()) for text in parts) for name, parts in self.plan.scored.items()}
         result = Training(
-            passes=self.plan.passes,
+            passes=self.plan.passes_read,
             steps=self.plan.steps.n,
             text_bytes=self.plan.ids[1],
             tokens=len(self.plan.ids[0]),
