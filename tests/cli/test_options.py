@@ -4,6 +4,7 @@ import argparse
 
 import builders
 import pytest
+from checkpoints import checkpoint
 from outputs import content
 
 import tokengraft as tg
@@ -157,6 +158,20 @@ def test_an_option_that_would_be_ignored_is_refused(model, counts, text, tmp_pat
     command, *others = [places.get(argument, argument) for argument in arguments]
     assert said in tokengraft(command, model, *others, "--out", tmp_path / "out", code=2).err
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("init", [[], ["--init", "fvt"], ["--output-init", "mean"]])
+def test_a_seed_of_a_transplant_without_a_random_initialiser_is_refused(model, tmp_path, tokengraft, init):
+    said = tokengraft("transplant", model, model, "--seed", 5, *init, "--out", tmp_path / "out", code=2).err
+    assert "--seed has no effect without a random initialiser" in said
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("option", ["--init", "--output-init"])
+def test_a_seed_of_a_transplant_with_a_random_initialiser_is_accepted(tmp_path, tokengraft, option):
+    checkpoint(tmp_path / "untied")
+    command = ["transplant", tmp_path / "untied", tmp_path / "untied", option, "random", "--seed", 5]
+    tokengraft(*command, "--out", tmp_path / "out")
 
 
 @pytest.mark.parametrize(

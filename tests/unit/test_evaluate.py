@@ -316,6 +316,52 @@ def test_counts_that_were_weighted_or_lack_rare_pretokens_are_not_measured_by(ba
     assert both["base", "et"].bytes_per_token == both["base", "twice"].bytes_per_token
 
 
+def test_counts_of_normalized_text_are_not_measured_by(base):
+    normalized = tg.count(
+        base, iter(["ﬁ ① " + text for text in ESTONIAN]), read_options=tg.ReadOptions(normalize="nfkc")
+    )
+    with pytest.raises(errors.CountsError, match="normalized by nfkc, which the tokenizer does not do") as caught:
+        tg.evaluate({"base": base}, {"et": normalized})
+    assert "without `normalize`" in str(caught.value)
+
+
+@pytest.mark.parametrize("others", [[], [{"type": "Lowercase"}]])
+def test_counts_of_normalized_text_are_measured_by_if_the_tokenizer_normalizes_the_same(others, tmp_path):
+    first = {"type": "NFKC"}
+    normalizer = {"type": "Sequence", "normalizers": [first, *others]} if others else first
+    nfkc = tg.load(builders.write(tmp_path / "nfkc", builders.byte_level() | {"normalizer": normalizer}))
+    texts = ["ﬁ ① " + text for text in ESTONIAN]
+    normalized = tg.count(nfkc, iter(texts), read_options=tg.ReadOptions(normalize="nfkc"))
+    scores = tg.evaluate({"nfkc": nfkc}, {"text": iter(texts), "counts": normalized})
+    assert scores["nfkc", "text"].bytes_per_token == scores["nfkc", "counts"].bytes_per_token
+
+
+def test_a_report_of_an_extension_by_counts_of_normalized_text_has_no_measures_and_says_so(
+    base, tmp_path, tokengraft, monkeypatch
+):
+    seen = []
+    monkeypatch.setattr(tg.page.report, "write_page", lambda content, *_, **__: seen.append(content))
+    folder = tg.save(base, tmp_path / "base")
+    counts = tg.count(base, iter(ESTONIAN), read_options=tg.ReadOptions(normalize="nfkc")).save(tmp_path / "c.parquet")
+    command = ["extend", folder, "--counts", counts, "--add", 5, "--report", tmp_path / "r.html"]
+    tokengraft(*command, "--out", tmp_path / "out")
+    (content,) = seen
+    assert not content.evaluation.scores
+    assert any("are of normalized text: they give no measures" in warning for warning in content.warnings)
+
+
+def test_documents_without_text_are_no_documents(base, extended, tmp_path):
+    tokenizers, measures = {"base": base, "new": extended}, ("documents", "win_rate", "exact_match", "edit_distance")
+    found = tg.evaluate(tokenizers, {"et": iter(ESTONIAN)})["new", "et"]
+    blank = ["", " ", "\n\t"] * 9
+    for name, documents in {"first": [*blank, *ESTONIAN], "last": [*ESTONIAN, *blank]}.items():
+        path = tmp_path / f"{name}.jsonl"
+        path.write_text("".join(json.dumps({"text": text}) + "\n" for text in documents), encoding="utf-8")
+        for text in (path, read_text(name, path), iter(documents)):
+            score = tg.evaluate(tokenizers, {"et": text})["new", "et"]
+            assert [getattr(score, name) for name in measures] == [getattr(found, name) for name in measures]
+
+
 def test_scores_do_not_depend_on_the_order_of_documents(base):
     forth, back = (
         tg.evaluate({"base": base}, {"t": iter(texts)}) for texts in (ESTONIAN + ENGLISH, ENGLISH + ESTONIAN)

@@ -226,6 +226,18 @@ def test_texts_that_cannot_be_special_tokens_are_refused(base, token, said):
         tg.add_special(base, ["<fine>", token])
 
 
+@pytest.mark.parametrize("shape", ["byte-level", "ignore-merges", "unigram", "word-piece"])
+def test_special_tokens_that_the_decoder_would_change_are_refused_and_others_are_decoded_as_they_are(shape, tmp_path):
+    base = tg.load(builders.write(tmp_path / "base", SHAPES[shape]()))
+    changed = {"word-piece": "##tool", "unigram": "<a▁tool>"}.get(shape, "<tööriist>")
+    with pytest.raises(errors.OptionError, match=f"'{changed}' would be decoded as '.*'") as caught:
+        tg.add_special(base, ["<fine>", changed])
+    assert "choose a text in ASCII" in str(caught.value)
+    contents = ["<fine>", "<a tool>"] + (["<tööriist>"] if shape in ("unigram", "word-piece") else [])
+    new = tg.add_special(base, contents)
+    assert all(content in new.decode(new.encode(f"a {content} b")) for content in contents)
+
+
 def test_tokens_inside_each_other_and_two_descriptions_are_refused_and_repetitions_are_not(base):
     with pytest.raises(errors.OptionError, match="'act10' contains the added token 'act1'"):
         tg.add_special(base, ["act1", "act10"])

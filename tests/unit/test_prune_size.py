@@ -270,6 +270,47 @@ def test_an_order_or_counts_of_before_are_measured_on_text_that_is_read_now(text
     assert json.loads(capsys.readouterr().out)["curve"] == whole["curve"]
 
 
+@pytest.fixture
+def renumbered(base, counts):
+    """A tokenizer with holes, and the same without them: equal, and with other ids."""
+    with_holes = tg.prune_order(base, counts)[:60].apply(base)
+    compact = with_holes.compact()
+    assert compact.content_hash == with_holes.content_hash
+    assert compact.ids != with_holes.ids
+    return with_holes, compact
+
+
+def test_an_order_covers_as_much_of_an_equal_tokenizer_with_other_ids(renumbered):
+    with_holes, compact = renumbered
+    order, text = tg.prune_order(with_holes, None, "last-id"), ESTONIAN[:9]
+    expected = order.covering(with_holes, 0.9, tg.count(with_holes, iter(text)))
+    found = order.covering(compact, 0.9, tg.count(compact, iter(text)))
+    assert found.tokens == expected.tokens
+    assert [removal.id for removal in found.removals] == [compact.ids[token] for token in found]
+
+
+def test_the_curve_has_the_rows_of_the_tokenizer_if_the_order_has_other_ids(renumbered):
+    with_holes, compact = renumbered
+    order = tg.prune_order(with_holes, None, "last-id")
+    for point in prune_curve(compact, order, len(order), {"et": tg.count(compact, iter(ESTONIAN[:9]))}, compact=False):
+        assert point.rows == order[: point.removed].apply(compact).n_rows
+
+
+def test_a_file_of_an_order_removes_the_same_tokens_of_an_equal_tokenizer_with_other_ids(
+    renumbered, tmp_path, tokengraft
+):
+    with_holes, compact = renumbered
+    order = tg.prune_order(with_holes, None, "last-id")
+    saved, found = order.save(tmp_path / "order.json"), []
+    (tmp_path / "et.txt").write_text("\n".join(ESTONIAN[:9]), encoding="utf-8")
+    for name, tokenizer in {"with-holes": with_holes, "compact": compact}.items():
+        folder = tg.save(tokenizer, tmp_path / name, verify=False)
+        command = ["prune", folder, "--order", saved, "--remove", "30", "--held-out", tmp_path / "et.txt"]
+        data = tokengraft(*command, "--out", tmp_path / f"{name}-out", "--json", "--quiet").json
+        found.append((data["removed_tokens"], data["curve"]))
+    assert found[0] == found[1]
+
+
 def test_a_reserved_token_of_held_out_text_is_kept(tmp_path, tokengraft):
     document = builders.specials_first()
     document["model"]["vocab"]["<unused1>"] = 9

@@ -7,11 +7,9 @@ from pathlib import Path
 from tokengraft.checkpoint.result import Transplant
 from tokengraft.checkpoint.table import TransplantOptions
 from tokengraft.checkpoint.transplant import transplant
-from tokengraft.cli.commands import input_paths, options_in, print_result, print_table, print_warnings, say
+from tokengraft.cli.commands import given, input_paths, options_in, print_result, print_table, print_warnings, say
 from tokengraft.errors import UnsupportedTokenizerError, require
 from tokengraft.formats import load
-from tokengraft.options.option import given_options
-from tokengraft.options.table import options_of
 from tokengraft.output.atomic import require_distinct, require_new
 from tokengraft.progress import one_stage
 from tokengraft.tokenizer.marks import JOINER
@@ -23,6 +21,8 @@ _HOLE_ROWS = {"zero": "zeros", "lowest": "the mean of kept rows, never the most 
 
 def run_transplant(options: argparse.Namespace) -> int:
     """Runs the command."""
+    facts = ["weights", *(["a random initialiser"] if "random" in (options.init, options.output_init) else [])]
+    found = given("transplant", options, *facts)
     require(options.dry_run or options.out is not None, "no output was given", hint="pass --out PATH, or --dry-run")
     if options.out is not None:  # also for a dry run, which must fail where the real run would
         require_new(options.out, force=options.force)
@@ -32,7 +32,6 @@ def run_transplant(options: argparse.Namespace) -> int:
         if not any(path.suffix in suffixes for path in (model.iterdir() if model.is_dir() else [model])):
             return _show_plan(options)
     _require_marks_loaded(Path(options.model), Path(options.tokenizer))
-    given = given_options(options_of("transplant"), options)
     with one_stage("writing", quiet=options.quiet or options.dry_run) as progress:
         done = transplant(
             options.model,
@@ -41,7 +40,7 @@ def run_transplant(options: argparse.Namespace) -> int:
             base=options.base,
             as_adapter=options.as_adapter,
             force=options.force,
-            options=options_in(TransplantOptions, given | {"progress": progress}),
+            options=options_in(TransplantOptions, found | {"progress": progress}),
         )
     if options.json:
         print(json.dumps(done.as_dict()))

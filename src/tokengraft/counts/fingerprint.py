@@ -1,6 +1,7 @@
 """`Fingerprint`: everything that pretokens depend on. Stored with counts and compared when they are used."""
 
 import json
+import re
 from dataclasses import asdict, dataclass
 from functools import cache
 from itertools import compress
@@ -46,6 +47,11 @@ class Fingerprint:
             joined=frozenset(joined),
             between=between,
         )
+
+    def normalizes_first(self, form: str) -> bool:
+        """Whether the normalizer begins with a Unicode normal form, so that doing it before changes nothing."""
+        # Its JSON has sorted keys. It is not parsed: files of counts may have anything here.
+        return bool(re.match(rf'({{"normalizers": \[)*{{"type": "{form.upper()}"}}', self.normalizer))
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready data, in a fixed order."""

@@ -175,13 +175,31 @@ class PretokenCounts:
         ours.require_counts(replace(self.fingerprint, added=added))
 
     def require_unchanged(self) -> None:
-        """Refuses counts that were weighted or lack rare pretokens: they do not give bytes per token of the text."""
+        """Refuses counts that do not give bytes per token of the text.
+
+        They were weighted, lack rare pretokens, or are of text that was normalized as the tokenizer never gets it.
+        """
         if self.table.total() != self.totals.pretokens:
             raise CountsError(
                 f"the counts add up to {self.table.total():,} pretokens, and the text had {self.totals.pretokens:,}: "
                 "they were weighted or lack rare pretokens, and cannot be used for evaluation",
                 hint=f"count the evaluation text without {option('weight')} and {option('min_count')}",
             )
+        if self.normalize is not None and not self.fingerprint.normalizes_first(self.normalize):
+            raise CountsError(
+                f"the counted text was normalized by {self.normalize}, which the tokenizer does not do: the counts "
+                "cannot be used for evaluation",
+                hint=f"count the evaluation text without {option('normalize')}",
+            )
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether the counts give bytes per token of the text, as `require_unchanged` decides."""
+        try:
+            self.require_unchanged()
+        except CountsError:
+            return False
+        return True
 
     def save(self, out: str | os.PathLike[str], *, force: bool = False) -> Path:
         """Writes a Parquet file and returns its path."""

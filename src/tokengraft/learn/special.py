@@ -150,7 +150,8 @@ def refusals(tokenizer: Tokenizer, tokens: Collection[SpecialToken]) -> dict[str
     """Tokens that cannot be added, with the reasons.
 
     They exist, or loaders would find them at different places: inside each other. A whole word is found by one library
-    alone, which takes the longest.
+    alone, which takes the longest. Or the decoder would change them: that of byte-level vocabularies takes `ö` for a
+    byte, as in every other token.
     """
     contents, added = {token.content for token in tokens}, {token.content for token in tokenizer.added}
     texts = {token_bytes(string, tokenizer.kind): string for string in tokenizer.ids if string not in added}
@@ -179,6 +180,12 @@ def refusals(tokenizer: Tokenizer, tokens: Collection[SpecialToken]) -> dict[str
             found[content] = OptionError(
                 f"{shown} must be a whole word, and merge skipping would bring it out inside other words too",
                 hint="set `single_word` to false for it",
+            )
+        elif content not in (decoded := tokenizer.decode_strings(["a", content, "b"])):
+            text = decoded.removeprefix("a").removesuffix("b").strip()
+            found[content] = OptionError(
+                f"{shown} would be decoded as {text!r}: the decoder of the tokenizer changes it",
+                hint="choose a text in ASCII, such as `<...>`",
             )
         elif tokenizer.main != TOKENIZER_JSON and any(getattr(token, flag) for flag in FLAGS if flag != "special"):
             found[content] = OptionError(

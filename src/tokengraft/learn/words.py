@@ -186,10 +186,10 @@ def split_words(tokenizer: Tokenizer, words: WordList) -> SplitWords:
     left_out |= {content: error.message for content, error in refusals(tokenizer, tokens.values()).items()}
     wanted = [token for word, token in tokens.items() if word not in left_out]
     new, plain = add_special(tokenizer, wanted), tokenizer.decode(tokenizer.encode("a x b"))
-    for token in wanted:
+    for token in wanted if plain == "a x b" else ():  # the words are decoded as they are: is the space around them?
         text = f"a {token.content} b"
         decoded = new.decode(new.encode(text))
-        if decoded != text if plain == "a x b" else token.content not in decoded:
+        if decoded != text:
             left_out[token.content] = f"as an added token, {text!r} would be decoded as {decoded!r}"
     rest = tuple(word for word in words.words if word not in split)
     return SplitWords(

@@ -5,6 +5,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from tokengraft import _core
 from tokengraft.corpus.open import Corpus
 from tokengraft.corpus.options import ReadOptions
@@ -171,15 +173,16 @@ class _TextSize:
     """The size of a text, which does not depend on the tokenizer."""
 
     documents: int = 0
+    """Those that have text."""
     n_bytes: int = 0
     n_characters: int = 0
     n_words: int = 0
     """Words, separated by white space. 0 for counts, where it is unknown."""
 
-    def add(self, batch: list[str]) -> None:
-        """Adds a batch of documents."""
+    def add(self, batch: list[str], has_text: np.ndarray) -> None:
+        """Adds a batch of documents, and whether each has text."""
         n_bytes, n_characters, n_words = _core.text_size(batch)
-        self.documents += len(batch)
+        self.documents += int(has_text.sum())
         self.n_bytes += n_bytes
         self.n_characters += n_characters
         self.n_words += n_words
@@ -238,14 +241,16 @@ def _from_text(
         compared = {key: DocumentComparison(tok, loaded[base], edits=edits) for key, tok in loaded.items()}
     segmenters = [(names, Segmenter(*(loaded[name] for name in names))) for names in same_pipelines(loaded)]
     for batch in batches(documents):
-        size.add(batch)
+        # Blank lines of text files are no documents, so blank rows of JSON lines and Parquet are none either.
+        has_text = np.array([bool(document.strip()) for document in batch])
+        size.add(batch, has_text)
         segments = dict[str, Segments]()
         for names, segmenter in segmenters:
             segments |= zip(names, segmenter.segment_by_each(batch), strict=True)
         for key, found in segments.items():
             totals[key].add(batch, found)
         for key, comparison in compared.items():
-            comparison.add(segments[key], segments[base or key])
+            comparison.add(segments[key], segments[base or key], has_text)
     scores = {key: _score(key, name, size, found) for key, found in totals.items()}
     for key, comparison in compared.items():
         used = share(len(totals[key].counted.keys() & comparison.added), len(comparison.added))

@@ -66,21 +66,24 @@ class DocumentComparison:
         self._documents, self._wins, self._exact = 0, 0.0, 0
         self._distances = array("d")
 
-    def add(self, segments: Segments, before: Segments) -> None:
-        """Adds the tokens of a batch of documents with both tokenizers."""
-        self._documents += len(segments.lengths)
+    def add(self, segments: Segments, before: Segments, has_text: np.ndarray) -> None:
+        """Adds the tokens of a batch of documents with both tokenizers.
+
+        ``has_text`` is false for documents to leave out: a document without text is the same with every tokenizer.
+        """
+        self._documents += int(has_text.sum())
         shorter, same = segments.lengths < before.lengths, segments.lengths == before.lengths
-        self._wins += float(shorter.sum() + same.sum() / 2)
+        self._wins += float((shorter & has_text).sum() + (same & has_text).sum() / 2)
         if segments is before:
             edits = np.zeros(len(segments.lengths), np.int64)
         else:
             ours, base = self._ours.of(segments.ids), self._base.of(before.ids)
             edits = edit_distances((ours, segments.starts), (base, before.starts), self._longest)
         longer = np.maximum(np.maximum(segments.lengths, before.lengths), 1)
-        measured = edits >= 0
-        self._exact += int((edits == 0).sum())
+        measured = (edits >= 0) & has_text
+        self._exact += int(((edits == 0) & has_text).sum())
         if self._longest:
-            self.unmeasured += int((~measured).sum())
+            self.unmeasured += int((edits < 0).sum())
             self._distances.extend((edits / longer)[measured].tolist())
 
     def measures(self) -> dict[str, Any]:

@@ -109,10 +109,10 @@ def _write_report(job: Prepared, texts: Texts, made: Vocabulary) -> None:
     held_out = texts.held_out_counts(job.base) if job.step == "prune" else {}
     held_out = {f"{name} (held out)": part for name, part in held_out.items()}
     counts = held_out | dict(texts.targets)
-    measured = {name: part for name, part in counts.items() if part.table.total() == part.totals.pretokens}
+    measured = {name: part for name, part in counts.items() if part.is_unchanged}
     warnings = made.warnings
     if len(measured) < len(counts):
-        warnings += ("the counts were weighted or lack rare pretokens: they give no measures of the text",)
+        warnings += ("the counts were weighted, lack rare pretokens or are of normalized text: they give no measures",)
     what = "the text that the tokens were learned from" if made.extension else "the text that was counted"
     inputs = [*text_inputs(held_out, "held-out text"), *text_inputs(texts.targets, "target")]
     content = Content(

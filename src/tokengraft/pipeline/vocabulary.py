@@ -144,7 +144,7 @@ def _order(job: Prepared, texts: Texts) -> PruneOrder:
     job.start("choosing tokens to prune")
     base, protection, edit = job.base, job.protection, job.edit
     if edit.reads_order and edit.order is not None:
-        return PruneOrder.load(edit.order)
+        return PruneOrder.load(edit.order).bound_to(base)
     if texts.preserve is not None:
         used = sorted(base.strings[token_id] for token_id in texts.preserve.counts.tokens(base))
         protection = replace(protection, tokens=[*protection.tokens, *used])

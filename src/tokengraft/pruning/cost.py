@@ -208,7 +208,8 @@ def prune_curve(
     def point(size: int) -> PrunePoint:
         pruned = _pruned(tokenizer, order[:size])
         after = {name: sum(counts.tokens(pruned).values()) for name, counts in texts.items()}
-        ids = set(tokenizer.ids.values()) - {removal.id for removal in order.removals[:size]}
+        gone = set(order.tokens[:size])  # not the ids of the order: an equal tokenizer may have others
+        ids = {token_id for token, token_id in tokenizer.ids.items() if token not in gone}
         cost = FrozenDict({name: after[name] / before[name] - 1 for name in texts})
         rows = len(ids) if compact else max(ids) + 1
         return PrunePoint(size, cost, *(left(rows) if left else (rows, None, None)))

@@ -15,7 +15,7 @@ from tokengraft.progress import stage
 from tokengraft.pruning.methods import COUNTED, METHODS, ORDERS, Method, Question
 from tokengraft.pruning.removable import Protection, removable_tokens
 from tokengraft.representation import FrozenDict, Table, shown
-from tokengraft.tokenizer.edit import EditResult, remove_tokens, require_base
+from tokengraft.tokenizer.edit import EditResult, remove_tokens, require_base, require_tokens
 from tokengraft.tokenizer.kind import readable
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
@@ -167,6 +167,20 @@ class PruneOrder(EditResult):
         reasons = [f"{count:,} {reason}" for reason, count in self.kept.items() if count]
         return "kept are " + ", ".join(reasons) if reasons else "there are no others"
 
+    def bound_to(self, tokenizer: Tokenizer) -> "PruneOrder":
+        """The order with the ids that this tokenizer has, which must be equal to the one that it was made for.
+
+        Equal tokenizers may have other ids: one without the holes of the other has the same `content_hash`. `apply` and
+        `covering` do this themselves.
+
+        Raises:
+            InvalidTokenizerError: It is not the tokenizer that the order was made for.
+        """
+        require_base(tokenizer, self.base_hash, what="prune order")
+        require_tokens(tokenizer, self.tokens)
+        removals = tuple(removal._replace(id=tokenizer.ids[removal.token]) for removal in self.removals)
+        return replace(self, removals=removals)
+
     def covering(self, tokenizer: Tokenizer, share: float, *texts: PretokenCounts | Iterable[str]) -> "PruneOrder":
         """The longest beginning of the order that leaves this share of the tokens of every text as it is.
 
@@ -181,12 +195,12 @@ class PruneOrder(EditResult):
             [39, 79, 109]
         """
         share = require_coverage("share", share)
-        require_base(tokenizer, self.base_hash, what="prune order")
+        order = self.bound_to(tokenizer)
         if not texts:
             raise OptionError("no text was given to choose a size by", hint="pass counts of held-out text")
-        n, left_out = covered(tokenizer, [removal.id for removal in self.removals], share, texts)
+        n, left_out = covered(tokenizer, [removal.id for removal in order.removals], share, texts)
         provenance = FrozenDict({**self.provenance, "left_out": left_out}) if left_out else self.provenance
-        return replace(self._first(n), provenance=provenance)
+        return replace(order._first(n), provenance=provenance)
 
     @property
     def left_out(self) -> tuple[tuple[str, int], ...]:

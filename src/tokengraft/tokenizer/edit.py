@@ -84,12 +84,8 @@ def remove_tokens(tokenizer: Tokenizer, tokens: Collection[str]) -> Tokenizer:
     Kept ids of BPE do not move. Those of the other models are renumbered, because their vocabularies are lists, until
     as many tokens are added.
     """
+    require_tokens(tokenizer, tokens)
     gone, ids = set(tokens), tokenizer.ids
-    unknown = sorted(gone - ids.keys())
-    if unknown:
-        raise InvalidTokenizerError(
-            f"the tokenizer has no token {unknown[0]!r}", hint="apply an order to the tokenizer it was made for"
-        )
     kept = dict(ids)
     for string in gone:
         del kept[string]
@@ -97,6 +93,15 @@ def remove_tokens(tokenizer: Tokenizer, tokens: Collection[str]) -> Tokenizer:
         return tokenizer.edited(kept, learned=())
     renumbered = tokenizer.edited({string: i for i, string in enumerate(sorted(kept, key=kept.__getitem__))})
     return replace(renumbered, unpruned=tokenizer.unpruned or tokenizer)
+
+
+def require_tokens(tokenizer: Tokenizer, tokens: Iterable[str]) -> None:
+    """Refuses tokens to remove that the tokenizer does not have."""
+    unknown = sorted(set(tokens) - tokenizer.ids.keys())
+    if unknown:
+        raise InvalidTokenizerError(
+            f"the tokenizer has no token {unknown[0]!r}", hint="apply an order to the tokenizer it was made for"
+        )
 
 
 def require_room(tokenizer: Tokenizer, n: int, *, removed: int = 0) -> None:

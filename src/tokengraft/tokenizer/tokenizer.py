@@ -304,7 +304,10 @@ class Tokenizer(TokenizerContent):
                 hint="leave such ids out, such as padding; a model that generates one may need "
                 "`transplant(hole_rows='lowest')`",
             )
-        tokens = [strings[token_id] for token_id in given]
+        return self.decode_strings([strings[token_id] for token_id in given])
+
+    def decode_strings(self, tokens: list[str]) -> str:
+        """As `decode`, for tokens given as the vocabulary spells them, which it need not have."""
         if self.document.get("decoder") is None:
             return b"".join(token_bytes(token, self.kind) for token in tokens).decode(errors="replace")
         return self.pipeline.decode(tokens)
