@@ -215,12 +215,12 @@ def test_tokens_and_summary_are_those_of_the_obvious_version(table, kind):
     learned = [Token(*token) for token in everything if token[0] not in added]
     _, atomic, unreachable = bpe.structure()
     sharing = Counter(token.bytes for token in learned)
-    runs, counted, failing, longest = bpe.summary([*added], examples=3)
-    assert runs == [*id_runs([token_id for token_id, *_ in everything], added)]
+    counted, longest = bpe.summary([*added], examples=3)
+    assert bpe.runs([*added]) == [*id_runs([token_id for token_id, *_ in everything], added)]
     not_utf8 = sum(token.bytes.decode(errors="ignore").encode() != token.bytes for token in learned)
     shared = sum(count for count in sharing.values() if count > 1)
     assert counted == (len(learned), len(atomic), not_utf8, shared)
-    assert failing == [token_id for token_id in unreachable if token_id not in added]
+    assert bpe.unreachable([*added]) == [token_id for token_id in unreachable if token_id not in added]
     assert longest == [t.id for t in sorted(learned, key=lambda t: (-len(t.bytes), t.id))[:3]]
 
 

@@ -263,4 +263,4 @@ def test_the_command_shows_coverage_beside_that_of_the_first_ids(tmp_path, token
     printed = tokengraft(*command, "--out", tmp_path / "other", "--json").json
     assert (printed["size"], [*printed["curve"][0]["chosen"]]) == (300, ["et"])
     weighted = [*command, "--counts", str(counts), "--weight", "2", "--out", str(tmp_path / "weighted")]
-    assert "1 weights were given for 2 files of counts" in tokengraft(*weighted, code=2).err
+    assert "1 weights were given for 2 texts" in tokengraft(*weighted, code=2).err
