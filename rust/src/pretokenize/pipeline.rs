@@ -146,7 +146,7 @@ impl Upstream {
     /// When the library cannot read it.
     pub fn from_json(tokenizer_json: &str) -> Result<Self> {
         let refuse = |reason: String| Error::Pipeline { reason };
-                           // For a model of any type it makes two copies of all merges first, and takes twice the time and the memory.
+        // For a model of any type it makes two copies of all merges first, and takes twice the time and the memory.
         let read = guarded(|| match BpeTokenizer::from_str(tokenizer_json) {
             Ok(tokenizer) => Ok(tokenizer.into()),
             Err(_) => Tokenizer::from_str(tokenizer_json),
