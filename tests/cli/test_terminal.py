@@ -254,6 +254,23 @@ def test_counts_that_were_weighted_do_not_choose_a_size(place, capsys):
     assert cli.main([*extend, "--add", "8"]) == 0
 
 
+def test_a_wrong_number_of_weights_is_refused_before_text_is_read(place, monkeypatch, capsys):
+    monkeypatch.setattr("tokengraft.pipeline.texts.count", lambda *_, **__: pytest.fail("text was read"))
+    command = [
+        "extend",
+        "model",
+        "--corpus",
+        str(place / "et.txt"),
+        str(place / "en.txt"),
+        "--weight",
+        "2",
+        "--add",
+        "4",
+    ]
+    assert cli.main([*command, "--out", "new", "--quiet"]) == 2
+    assert "1 weights were given for 2 texts" in capsys.readouterr().err
+
+
 def test_a_limit_is_for_each_text_that_has_a_weight(place):
     tokenizer = tg.load("model")
     paths, limit = [place / "et.txt", place / "en.txt"], tg.CountOptions(max_bytes=2000)

@@ -267,13 +267,19 @@ def load_weighted(
     return weighted_sum([PretokenCounts.load(path) for path in paths], weights or [1] * len(paths))
 
 
+def factors_for(n: int, weights: Sequence[int | Fraction | str]) -> list[int]:
+    """The weights of n texts as whole numbers. Call it before the texts are counted, which may take an hour."""
+    factors = whole_weights(weights)
+    if len(factors) != n:
+        raise OptionError(
+            f"{len(factors)} weights were given for {n} texts", hint=f"give one {option('weight')} for each"
+        )
+    return factors
+
+
 def weighted_sum(parts: Sequence[PretokenCounts], weights: Sequence[int | Fraction | str]) -> PretokenCounts:
     """The sum of counts, each multiplied by its weight."""
-    factors = whole_weights(weights)
-    if len(factors) != len(parts):
-        raise OptionError(
-            f"{len(factors)} weights were given for {len(parts)} texts", hint=f"give one {option('weight')} for each"
-        )
+    factors = factors_for(len(parts), weights)
     first, *others = (part.scale(factor) for part, factor in zip(parts, factors, strict=True))
     return sum(others, first)
 

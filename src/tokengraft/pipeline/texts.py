@@ -17,7 +17,14 @@ import numpy as np
 from tokengraft.corpus.open import Corpus, paths_of
 from tokengraft.corpus.options import only_paths
 from tokengraft.counts.count import HeldOutCounts, check_text_counts, count, counts_of
-from tokengraft.counts.pretoken_counts import PretokenCounts, is_counts_file, load_weighted, weighted_sum, whole_ratio
+from tokengraft.counts.pretoken_counts import (
+    PretokenCounts,
+    factors_for,
+    is_counts_file,
+    load_weighted,
+    weighted_sum,
+    whole_ratio,
+)
 from tokengraft.errors import OptionError, option
 from tokengraft.learn.continued import extend
 from tokengraft.learn.extension import Extension
@@ -181,6 +188,7 @@ def texts_of_edit(job: Prepared) -> Texts:
     if job.options.balance == "parity" or not job.targets:
         targets = {name: _count_all(job, target.corpus, limited=True) for name, target in job.targets.items()}
     elif edit.weight:
+        factors_for(len(edit.corpus or edit.counts), edit.weight)
         counted = [*_each(job)]
         targets = {name: weighted_sum(counted, edit.weight) for name in job.targets}
         unweighted = sum(counted[1:], counted[0])
