@@ -242,6 +242,13 @@ def test_weights_do_not_change_how_often_new_tokens_are_said_to_occur(place, cap
     assert any(point["below_100"] for point in points[0])
 
 
+def test_weights_do_not_hide_that_new_tokens_are_rare(place, capsys):
+    (place / "few.txt").write_text("\n".join(ESTONIAN[:9]), encoding="utf-8")
+    extend = ["extend", "model", "--corpus", "few.txt", "few.txt", "--weight", "1000", "--weight", "1001"]
+    assert cli.main([*extend, "--add", "2", "--out", "new", "--quiet"]) == 0
+    assert "2 of the 2 new tokens occur fewer than 100 times in the text" in capsys.readouterr().err
+
+
 def test_counts_that_were_weighted_do_not_choose_a_size(place, capsys):
     (place / "other.txt").write_text("\n".join(ESTONIAN[:9]), encoding="utf-8")
     assert (

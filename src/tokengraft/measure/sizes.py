@@ -295,6 +295,10 @@ class Sizes:
         return rate
 
 
+_UNBOUNDED = 2**63
+"""Far more than any text has tokens."""
+
+
 def text_ratio(counts: PretokenCounts, training_text: int | None) -> Fraction:
     """Bytes of the text that a model will be trained on, divided by those that were counted; 1 if it is not stated.
 
@@ -327,23 +331,29 @@ def expected(occurring: Iterable[int], ratio: Fraction) -> list[int]:
     return [times * numerator // denominator for times in occurring]
 
 
-def least_support(extension: Extension, *, has_merges: bool = True) -> list[int]:
-    """A lower bound of `Sizes.support`, which needs no text: at least how often each token of an extension occurs.
+def support_bounds(extension: Extension, *, has_merges: bool = True) -> tuple[list[int], list[int]]:
+    """At least and at most how often each token of an extension occurs in the text it was learned from.
 
-    A token occurs as often as its pair when it was learned, less the later merges that use it. Of the pairs in
-    a run of equal tokens, at least half is merged. With `Parity`, frequencies are those of one language: 0. So it is
-    for a model without merges, where other words change too.
+    Needs no text. A token occurs as often as its pair when it was learned, less the later merges that use it. Of
+    the pairs in a run of equal tokens, at least half is merged. New characters, tokens that were learned with `Parity`,
+    and those of a model without merges have no bound.
     """
-    if extension.languages or not has_merges:
-        return [0] * len(extension)
+    unknown = extension.tokens if extension.languages or not has_merges else extension.characters
     least = dict.fromkeys(extension.tokens, 0)
+    most = least | dict.fromkeys(unknown, _UNBOUNDED)
+    if len(unknown) == len(least):
+        return [*least.values()], [*most.values()]
     for merge in extension.merges:
+        times, product = merge.frequency, merge.left + merge.right
+        fewest = times // 2 if merge.left == merge.right else times
         for part in (merge.left, merge.right):
             if part in least:
-                least[part] -= merge.frequency
+                least[part] -= times
+                most[part] -= fewest
         if merge.new:
-            least[merge.left + merge.right] += merge.frequency // (2 if merge.left == merge.right else 1)
-    return [*least.values()]
+            least[product] += fewest
+            most[product] += times
+    return [*least.values()], [*most.values()]
 
 
 def rare_share(occurring: Sequence[int], below: int) -> float | None:
