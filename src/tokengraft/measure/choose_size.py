@@ -195,20 +195,27 @@ def choose_size(
     return SizeChoice(size, knee, supported, reason, curve)
 
 
-def rare_warning(expected: Sequence[int], training_text: int | None = None) -> str | None:
+def rare_warning(
+    expected: Sequence[int], training_text: int | None = None, *, at_most: Sequence[int] | None = None
+) -> str | None:
     """A warning if so many new tokens are rare that fewer should be added; None if they are not.
+
+    If ``expected`` are lower bounds, ``at_most`` are upper bounds, and only tokens that are certainly rare are counted.
 
     >>> rare_warning([300, 250, 200, 40]) is None
     True
     >>> rare_warning([300, 99, 40, 2])
     '3 of the 4 new tokens occur fewer than 100 times in the text: their embedding rows will hardly be trained'
+    >>> rare_warning([300, 99, 40, 2], at_most=[300, 100, 40, 2])[:32]
+    'at least 2 of the 4 new tokens o'
     """
-    rare = sum(times < MIN_SUPPORT for times in expected)
+    perhaps, rare = (sum(times < MIN_SUPPORT for times in bounds) for bounds in (expected, at_most or expected))
     if rare <= MOST_RARE * len(expected):
         return None
+    at_least = "at least " if rare < perhaps else ""
     return (
-        f"{rare:,} of the {len(expected):,} new tokens occur fewer than {MIN_SUPPORT} times {_where(training_text)}: "
-        "their embedding rows will hardly be trained"
+        f"{at_least}{rare:,} of the {len(expected):,} new tokens occur fewer than {MIN_SUPPORT} times "
+        f"{_where(training_text)}: their embedding rows will hardly be trained"
     )
 
 

@@ -331,7 +331,7 @@ def expected(occurring: Iterable[int], ratio: Fraction) -> list[int]:
     return [times * numerator // denominator for times in occurring]
 
 
-def support_bounds(extension: Extension, *, has_merges: bool = True) -> tuple[list[int], list[int]]:
+def support_bounds(extension: Extension, has_merges: bool = True) -> tuple[list[int], list[int]]:
     """At least and at most how often each token of an extension occurs in the text it was learned from.
 
     Needs no text. A token occurs as often as its pair when it was learned, less the later merges that use it. Of

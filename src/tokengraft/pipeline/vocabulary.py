@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
-from fractions import Fraction
 from functools import partial
 from typing import Any
 
@@ -16,7 +15,7 @@ from tokengraft.learn.continued import extend
 from tokengraft.learn.extension import Extension
 from tokengraft.learn.preserve import Preserved, cost_of, is_restricted, lost_gain, trained_freely
 from tokengraft.learn.words import include_words
-from tokengraft.measure.choose_size import MIN_SUPPORT, SizeChoice, choose_size, rare_warning
+from tokengraft.measure.choose_size import SizeChoice, choose_size, rare_warning
 from tokengraft.measure.compare import ADDED, REMOVED, sample_changes, sample_warnings
 from tokengraft.measure.evaluate import evaluate
 from tokengraft.measure.scores import Evaluation
@@ -199,7 +198,16 @@ def _rare(job: Prepared, texts: Texts, made: Vocabulary) -> Iterator[str]:
         return
     training_text, extension = job.options.size.training_text, made.extension
     ratio = text_ratio(texts.support, training_text)
-    found = rare_warning(expected(_occurrences(job, texts, made, ratio), ratio), training_text)
+    found = None
+    if job.step == "extend" and texts.unweighted is None:  # it was learned from the text as it is
+        least, most = (expected(bound, ratio) for bound in support_bounds(extension, job.base.algorithm == "BPE"))
+        if not rare_warning(least, training_text):
+            return
+        found = rare_warning(least, training_text, at_most=most)
+    if not found:
+        ids, seen = made.tokenizer.ids, texts.support.tokens(made.tokenizer)
+        occurring = (seen.get(ids[token], 0) for token in extension.tokens if token not in job.base.ids)
+        found = rare_warning(expected(occurring, ratio), training_text)
     if not found:
         return
     if not texts.held_out:
@@ -211,18 +219,6 @@ def _rare(job: Prepared, texts: Texts, made: Vocabulary) -> Iterator[str]:
         size = len(extension)
     fewer = f"`{AUTO}` would choose about {size:,}" if size < len(extension) else "give more text"
     yield f"{found}; {fewer}"
-
-
-def _occurrences(job: Prepared, texts: Texts, made: Vocabulary, ratio: Fraction) -> list[int]:
-    """How often each new token occurs in the text, or bounds that say as well which are rare."""
-    assert made.extension is not None, "only an extension has new tokens"
-    if job.step == "extend" and texts.unweighted is None:  # the text that was learned from, as it is
-        least, most = support_bounds(made.extension, has_merges=job.base.algorithm == "BPE")
-        both = zip(expected(least, ratio), expected(most, ratio), strict=True)
-        if all((low < MIN_SUPPORT) == (high < MIN_SUPPORT) for low, high in both):
-            return least
-    ids, seen = made.tokenizer.ids, texts.support.tokens(made.tokenizer)
-    return [seen.get(ids[token], 0) for token in made.extension.tokens if token not in job.base.ids]
 
 
 def _swapped(job: Prepared, texts: Texts, order: PruneOrder) -> Vocabulary:
