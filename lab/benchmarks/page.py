@@ -25,6 +25,7 @@ HEADINGS = {
     "scaling": "Growth with the text",
     "loading": "Loading",
     "pipelines": "Pipelines",
+    "encoders": "Unigram and WordPiece",
     "japanese": "Japanese",
     "transplant": "Transplant",
 }

@@ -13,6 +13,7 @@ from lab.benchmarks.measure import ROUNDS, Action, Run, command, in_python, in_t
 
 Table = dict[str, Any]
 Runs = Mapping[str, dict[str, Any]]
+ENCODER_TOKENS = 1000
 ADAPTED = ("llama3", "qwen2_5", "gemma3")
 """Tokenizers with 128,000, 152,000 and 262,000 tokens."""
 LEARN = """
@@ -38,6 +39,14 @@ RATE = """
 import tokengraft as tg
 tok, lines = tg.load(arguments[0]), tg.ReadOptions(documents="lines")
 print(json.dumps(fastest(lambda: tg.count(tok, arguments[1], read_options=lines), int(arguments[2]))))
+"""
+ENCODER = """
+import tokengraft as tg
+tok, lines, rounds = tg.load(arguments[0]), tg.ReadOptions(documents="lines"), int(arguments[3])
+count = lambda: tg.count(tok, arguments[1], read_options=lines)
+counts, n = count(), int(arguments[2])
+learn = lambda: tg.extend(tok, counts, n)
+print(json.dumps({"count": fastest(count, rounds), "learn": fastest(learn, rounds)}))
 """
 LOAD = """
 import tokengraft as tg
@@ -223,6 +232,24 @@ def pipelines(setup: Setup, text: Path) -> Table:
         row["ratio"] = rows[0]["rate"] / row["rate"]
     columns = ["wall", "cpu", "rate", "ratio"]
     return {"key": "pipelines", "columns": columns, "ratio_to": "Llama-3's time", "rows": rows, "bytes": size}
+
+
+def encoders(setup: Setup, text: Path, folders: list[Path]) -> Table:
+    """Counting, and learning from the counts, with vocabularies that have no merges, beside Llama-3's."""
+    runs = {
+        folder.name: in_python(ENCODER, folder, text, ENCODER_TOKENS, setup.rounds)
+        for folder in (setup.llama3, *folders)
+    }
+    names = {"count": "count", "learn": f"learn {ENCODER_TOKENS:,} tokens"}
+    first = runs[setup.llama3.name]
+    rows = [
+        {"key": f"{folder} {key}", "name": f"{folder}: {name}", **run[key]}
+        | {"ratio": run[key]["wall"] / first[key]["wall"]}
+        for folder, run in runs.items()
+        for key, name in names.items()
+    ]
+    columns = ["wall", "cpu", "ratio"]
+    return {"key": "encoders", "columns": columns, "ratio_to": "Llama-3's", "rows": rows, "bytes": text.stat().st_size}
 
 
 def japanese(setup: Setup, text: Path) -> Table:

@@ -3,11 +3,15 @@
 Modules before it in the data flow know no tensors; modules after it know no BPE.
 """
 
+import operator
 import os
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 from pathlib import Path
+from types import NoneType
 from typing import Any, NamedTuple
 
 from tokengraft.errors import InvalidTokenizerError, require_type
@@ -72,13 +76,13 @@ class VocabPlan:
     @cached_property
     def summary(self) -> PlanSummary:
         """How many rows are kept, moved, added and removed."""
-        copied = [new == source for new, source in enumerate(self.sources) if isinstance(source, int)]
+        kept, types = sum(map(operator.eq, self.sources, count())), Counter(map(type, self.sources))
         return PlanSummary(
-            kept=copied.count(True),
-            moved=copied.count(False),
-            added=sum(isinstance(source, tuple) for source in self.sources),
+            kept=kept,
+            moved=types[int] - kept,
+            added=types[tuple],
             removed=len(self.removed),
-            unused=sum(source is None for source in self.sources),
+            unused=types[NoneType],
             rows_before=self.rows_before,
             rows_after=self.rows_after,
         )

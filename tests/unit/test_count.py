@@ -97,6 +97,22 @@ def test_counts_add_up_and_scale_by_ratios(tokenizer):
     assert both.top(1) == [(b"kass", 2)]
 
 
+@pytest.mark.parametrize("weight", [3, Fraction(2, 3), 10**14])
+def test_tokens_of_sums_and_multiples_are_the_same_if_those_of_the_parts_are_known(tokenizer, weight):
+    def part(text: str) -> tg.PretokenCounts:
+        return tg.count(tokenizer, iter([text])).scale(3)
+
+    texts = ("kass kass<|end|> koer", "koer kassid<|end|>")
+    known, other = map(part, texts)
+    for uses in (False, True):
+        known.tokens(tokenizer, uses=uses)
+        other.tokens(tokenizer, uses=uses)
+        fresh = part(texts[0]).scale(weight).scale(10**4) + part(texts[1])
+        made = known.scale(weight).scale(10**4) + other
+        assert made.tokens(tokenizer, uses=uses) == fresh.tokens(tokenizer, uses=uses)
+    assert (known + other).tokens(tokenizer, by_merges=True) == (known + other).tokens(tokenizer)
+
+
 def test_weights_multiply_the_counts_of_each_corpus(tokenizer, tmp_path):
     paths = written(tmp_path, "kass", "koer")
     assert as_dict(tg.count(tokenizer, paths, weights=[2, "3"])) == {b"kass": 2, b"koer": 3}

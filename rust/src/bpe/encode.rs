@@ -293,6 +293,11 @@ impl<'b> PretokenEncoder<'b> {
         self.tables.lengths[token as usize] as usize
     }
 
+    /// Whether pretokens that are tokens skip the merges.
+    pub(super) fn skips_merges(&self) -> bool {
+        self.skip_merges
+    }
+
     pub(crate) fn bpe(&self) -> &'b Bpe {
         self.bpe
     }

@@ -8,10 +8,10 @@
 
 use std::ops::Range;
 
-use rayon::prelude::*;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::encode::PretokenEncoder;
+use super::encoded::{in_parallel, CountedPretokens};
 use super::merges::{pair_key, Merge, Merges};
 use super::model::{Bpe, Unknown};
 use crate::count::Counts;
@@ -60,17 +60,18 @@ impl Bpe {
                 (numbers[index], places[index]) = (*number, place);
             }
         }
-        let encoder = self.pretoken_encoder(self.ignores_merges());
+        let pretokens = self.counted(counts, self.ignores_merges(), stop)?;
         let last_pairs = self.last_pairs(first_rank + merge_numbers.len() as u32);
-        let growing = Growing { encoder: &encoder, first_rank, merge_numbers, numbers, last_pairs };
-        let chunks = counts.chunks(1 << 16, u64::MAX);
-        let changes = chunks.into_par_iter().map(|places| growing.changes(counts, places, stop)).try_reduce(
-            Changes::default,
-            |mut sum, more| {
-                more.into_iter().for_each(|(key, change)| add(&mut sum, key, change));
-                Ok(sum)
-            },
-        )?;
+        let encoder = pretokens.pretoken_encoder();
+        let growing = Growing { pretokens: &pretokens, encoder, first_rank, merge_numbers, numbers, last_pairs };
+        let chunks = counts.chunks(1 << 13, u64::MAX);
+        let each = |changes: &mut Changes, places| growing.add_changes(counts, places, stop, changes);
+        let (_, parts) = in_parallel(&chunks, Changes::default, each)?;
+        let changes = parts.into_iter().reduce(|mut sum, more| {
+            more.into_iter().for_each(|(key, change)| add(&mut sum, key, change));
+            sum
+        });
+        let changes = changes.unwrap_or_default();
         let all_numbers = new_tokens.iter().map(|(_, number)| number).chain(merge_numbers);
         let n_numbers = all_numbers.max().map_or(0, |&last| last as usize + 1);
         let (mut totals, mut sorted) = (vec![0i64; n_numbers + 1], Vec::with_capacity(changes.len()));
@@ -121,6 +122,7 @@ enum LastPairs {
 }
 
 struct Growing<'e> {
+    pretokens: &'e CountedPretokens<'e>,
     encoder: &'e PretokenEncoder<'e>,
     first_rank: u32,
     merge_numbers: &'e [u32],
@@ -141,8 +143,7 @@ impl Growing<'_> {
         self.first_rank + start as u32..self.first_rank + self.merge_numbers.len() as u32
     }
 
-    fn changes(&self, counts: &Counts, places: Range<usize>, stop: &Stop) -> Result<Changes> {
-        let mut changes = Changes::default();
+    fn add_changes(&self, counts: &Counts, places: Range<usize>, stop: &Stop, changes: &mut Changes) -> Result<()> {
         let (mut string, mut symbols, mut own) = (String::new(), Vec::new(), Vec::new());
         for place in places {
             stop.check()?;
@@ -151,12 +152,15 @@ impl Growing<'_> {
             if self.has_last(pretoken, &mut string, &mut symbols)? {
                 self.changes_with_last(&symbols, self.whole(pretoken), &mut own);
             } else {
-                self.pretoken_changes(pretoken, (&mut string, &mut symbols), &mut own)?;
+                if !self.pretokens.tokens_below(self.first_rank, place, &mut symbols) {
+                    self.encoder.start(pretoken, &mut string, &mut symbols)?;
+                }
+                self.pretoken_changes(self.whole(pretoken), &mut symbols, &mut own);
             }
             let count = i64::try_from(counts.counts()[place]).unwrap_or(i64::MAX);
-            own.iter().for_each(|&(key, change)| add(&mut changes, key, count.saturating_mul(change)));
+            own.iter().for_each(|&(key, change)| add(changes, key, count.saturating_mul(change)));
         }
-        Ok(changes)
+        Ok(())
     }
 
     /// The token that a pretoken is if merges are skipped for it, with its number.
@@ -176,25 +180,22 @@ impl Growing<'_> {
         })
     }
 
-    /// The changes inside one pretoken to which all merges apply in the order of their numbers.
+    /// The changes inside one pretoken to which all merges apply in the order of their numbers. `symbols` are those of the
+    /// pretoken before any merge, or after merges that rank before the new ones.
     fn pretoken_changes(
         &self,
-        pretoken: &[u8],
-        (string, symbols): (&mut String, &mut Vec<u32>),
+        whole: Option<(u32, u32)>,
+        symbols: &mut Vec<u32>,
         changes: &mut Vec<((u32, u32), i64)>,
-    ) -> Result<()> {
-        let whole = self.whole(pretoken);
+    ) {
         // From this number on, merges are skipped: the pretoken is one token. An old token is so from the start.
         let end = match whole {
-            Some((_, OLD)) => {
-                changes.push(((OLD, ALL), 1));
-                return Ok(());
-            }
+            Some((_, OLD)) => return changes.push(((OLD, ALL), 1)),
             Some((_, number)) => number,
             None => OLD,
         };
         let (mut highest, mut merged) = (None, 0);
-        self.encoder.encode_by_merges(pretoken, string, symbols, |(left, right), merge| {
+        self.encoder.merge(symbols, |(left, right), merge| {
             highest = highest.max(self.number(merge.rank));
             merged += i64::from(highest.is_some());
             let Some(number) = highest.filter(|&number| number < end) else { return };
@@ -204,14 +205,13 @@ impl Growing<'_> {
                     changes.push(((number, token), change));
                 }
             }
-        })?;
+        });
         changes.push(((OLD, ALL), symbols.len() as i64 + merged));
         if let Some((token, number)) = whole {
             let before: Vec<_> = changes.iter().map(|&((_, part), change)| ((number, part), -change)).collect();
             changes.extend(before);
             changes.extend([((number, ALL), 1), ((number, token), 1)]);
         }
-        Ok(())
     }
 
     /// The changes inside one pretoken to which merges that rank after the new ones may apply.

@@ -5,6 +5,7 @@
 mod alphabet;
 mod characters;
 mod encode;
+mod encoded;
 mod growth;
 mod merges;
 mod model;
@@ -20,13 +21,12 @@ mod vocabulary;
 
 pub use alphabet::Alphabet;
 pub(crate) use alphabet::{byte_of, byte_token, character_of, CONTINUATION};
-pub(crate) use characters::WholeCharacters;
 pub(crate) use encode::PretokenEncoder;
+pub(crate) use encoded::{in_parallel, CountedEncoder, CountedPretokens, Kept};
 pub(crate) use merges::{pair_key, Merge, Merges};
 pub use model::{Bpe, Options};
 #[cfg(test)]
 pub(crate) use random::Random;
-pub(crate) use sorted::SortedEncoder;
 pub use structure::{Origin, Structure};
 pub(crate) use tokens::{numbered, TokenList, Tokens};
 pub use vocabulary::Vocabulary;

@@ -102,6 +102,10 @@ impl Bpe {
         })
     }
 
+    pub(super) fn vocabulary(&self) -> &Arc<Vocabulary> {
+        &self.vocabulary
+    }
+
     pub(crate) fn tokens(&self) -> &Tokens {
         &self.vocabulary.tokens
     }

@@ -5,6 +5,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::hold_out::hash;
+use crate::bpe::Kept;
 use crate::error::{Error, Result};
 use crate::stop::Stop;
 
@@ -15,6 +16,7 @@ pub struct Counts {
     /// Where each pretoken ends in `bytes`; it begins where the one before it ends.
     ends: Vec<u64>,
     counts: Vec<u64>,
+    kept: Kept,
 }
 
 impl Counts {
@@ -54,7 +56,7 @@ impl Counts {
         if !offsets.is_sorted() {
             return bad("the offsets do not ascend");
         }
-        let given = Self { bytes, ends: ends.to_vec(), counts };
+        let given = Self { bytes, ends: ends.to_vec(), counts, kept: Kept::default() };
         if (1..given.len()).all(|place| given.pretoken(place - 1) < given.pretoken(place)) {
             return Ok(given);
         }
@@ -76,7 +78,8 @@ impl Counts {
             return parts.into_iter().next().unwrap_or_default();
         }
         let (n_bytes, n_rows) = (parts.iter().map(|part| part.bytes.len()).sum(), parts.iter().map(Self::len).sum());
-        let mut all = Self { bytes: vec![0; n_bytes], ends: vec![0; n_rows], counts: vec![0; n_rows] };
+        let kept = Kept::default();
+        let mut all = Self { bytes: vec![0; n_bytes], ends: vec![0; n_rows], counts: vec![0; n_rows], kept };
         let (mut bytes, mut ends, mut counts) = (&mut all.bytes[..], &mut all.ends[..], &mut all.counts[..]);
         let (mut start, mut places) = (0, Vec::with_capacity(parts.len()));
         for part in &parts {
@@ -154,6 +157,11 @@ impl Counts {
     #[must_use]
     pub fn counts(&self) -> &[u64] {
         &self.counts
+    }
+
+    /// The tokens of the pretokens, once a model has encoded them.
+    pub(crate) fn kept(&self) -> &Kept {
+        &self.kept
     }
 
     /// Pretokens with their counts, in order.

@@ -1,14 +1,13 @@
 //! The texts of a training, and what the base makes of them, on all cores.
 
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
 
 use rayon::prelude::*;
 use rustc_hash::FxHashSet;
 
 use super::balance::{n_tokens, Balance, MaxShare, Measure};
 use super::words::{Words, BOUNDARY};
-use crate::bpe::{pair_key, Bpe, SortedEncoder};
+use crate::bpe::{in_parallel, pair_key, Bpe, CountedEncoder};
 use crate::count::Counts;
 use crate::error::{Error, Result};
 use crate::stop::Stop;
@@ -76,16 +75,10 @@ fn encoded_words(bpe: &Bpe, counts: &Counts, stop: &Stop) -> Result<Words> {
     const BYTES: u64 = 1 << 20;
     const CHUNKS: usize = 32;
     narrow(bpe.len(), "tokens")?;
-    let encoder = bpe.pretoken_encoder(bpe.ignores_merges());
-    let characters = encoder.whole_characters();
-    let idle: Mutex<Vec<SortedEncoder<'_>>> = Mutex::default();
-    let encode = |places: &Range<usize>| {
+    let shared = bpe.counted(counts, bpe.ignores_merges(), stop)?;
+    let encode = |encoder: &mut CountedEncoder<'_>, places: Range<usize>| {
         stop.check()?;
-        let taken = idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let mut sorted = taken.unwrap_or_else(|| SortedEncoder::new(&encoder, characters.as_ref()));
-        let encoded = encode_range(&mut sorted, counts, places.clone());
-        idle.lock().unwrap_or_else(PoisonError::into_inner).push(sorted);
-        encoded
+        encode_range(encoder, counts, places)
     };
     // Room that is not used costs nothing, and growing in the middle of the work would.
     let mut words = Words::with_capacity(counts.columns().0.len() / 2 + counts.len());
@@ -100,8 +93,8 @@ fn encoded_words(bpe: &Bpe, counts: &Counts, stop: &Stop) -> Result<Words> {
     let mut encoded = Vec::new();
     for group in counts.chunks(PRETOKENS, BYTES).chunks(CHUNKS) {
         let before = std::mem::take(&mut encoded);
-        let encode_group = || group.par_iter().map(encode).collect::<Result<Vec<_>>>();
-        encoded = rayon::join(encode_group, || append(before)).0?;
+        let encode_group = || in_parallel(group, || shared.encoder(), encode);
+        encoded = rayon::join(encode_group, || append(before)).0?.0;
     }
     append(encoded);
     // No sum of counts is larger, so none overflows.
@@ -109,10 +102,10 @@ fn encoded_words(bpe: &Bpe, counts: &Counts, stop: &Stop) -> Result<Words> {
     Ok(words)
 }
 
-fn encode_range(encoder: &mut SortedEncoder<'_>, counts: &Counts, places: Range<usize>) -> Result<Encoded> {
+fn encode_range(encoder: &mut CountedEncoder<'_>, counts: &Counts, places: Range<usize>) -> Result<Encoded> {
     let (mut tokens, mut words, mut pairs) = (Vec::new(), Vec::new(), 0);
     for place in places {
-        let word = encoder.encode(counts.pretoken(place))?;
+        let word = encoder.encode(place)?;
         if word.len() > 1 {
             narrow(word.len(), "tokens in a pretoken")?;
             tokens.extend_from_slice(word);

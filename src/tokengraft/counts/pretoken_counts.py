@@ -14,7 +14,7 @@ from fractions import Fraction
 from functools import cached_property
 from math import gcd, lcm
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tokengraft import _core
 from tokengraft.corpus.block import binary_buffers
@@ -85,14 +85,17 @@ class PretokenCounts:
                 f"one text was normalized by {self.normalize}, the other by {other.normalize}",
                 hint=f"count both with the same {option('normalize')}",
             )
-        names = {**self.added, **other.added}
-        return replace(
+        both = replace(
             self,
             table=self.table.plus(other.table),
             totals=self.totals + other.totals,
-            added=FrozenDict({n: self.added.get(n, 0) + other.added.get(n, 0) for n in sorted(names)}),
+            added=FrozenDict(_sums(self.added, other.added)),
             min_count=max(self.min_count, other.min_count),
         )
+        for key in self._encoded.keys() & other._encoded.keys():
+            model, tokens = self._encoded[key]
+            both._keep(key, model, _sums(tokens, other._encoded[key][1]))
+        return both
 
     def __radd__(self, other: Any) -> "PretokenCounts":
         """The same counts, if ``other`` is 0: ``sum`` of several counts begins with it."""
@@ -109,7 +112,11 @@ class PretokenCounts:
         """
         numerator, denominator = as_weight(weight).as_integer_ratio()
         scaled = {name: (2 * n * numerator + denominator) // (2 * denominator) for name, n in self.added.items()}
-        return replace(self, table=self.table.scaled(numerator, denominator), added=FrozenDict(scaled))
+        weighted = replace(self, table=self.table.scaled(numerator, denominator), added=FrozenDict(scaled))
+        if denominator == 1:  # no count was rounded
+            for key, (model, tokens) in self._encoded.items():
+                weighted._keep(key, model, {token_id: n * numerator for token_id, n in tokens.items()})
+        return weighted
 
     def top(self, most: int) -> list[tuple[bytes, int]]:
         """The most frequent pretokens, equal counts in the order of their bytes."""
@@ -134,15 +141,22 @@ class PretokenCounts:
         for token in tokenizer.added:
             if self.added.get(token.content):
                 total[token.id] = total.get(token.id, 0) + self.added[token.content]
-        while len(self._encoded) >= MOST_ENCODED:
-            self._encoded.pop(next(iter(self._encoded)))
-        self._encoded[key] = (model, dict(sorted(total.items())))
-        return dict(self._encoded[key][1])
+        self._keep(key, model, dict(sorted(total.items())))
+        return dict(sorted(total.items()))
 
     @cached_property
     def _encoded(self) -> dict[tuple[int, bool, bool], tuple[_core.Model, dict[int, int]]]:
-        """The last results of `tokens`, each with its model: the base and the new one are asked for several times."""
+        """The last results of `tokens`, each with its model: the base and the new one are asked for several times.
+
+        Those of sums and multiples of counts follow from the results of the parts.
+        """
         return {}
+
+    def _keep(self, key: tuple[int, bool, bool], model: _core.Model, tokens: dict[int, int]) -> None:
+        while len(self._encoded) >= MOST_ENCODED:
+            self._encoded.pop(next(iter(self._encoded)))
+        if max(tokens.values(), default=0) <= EVERYTHING:  # the core adds up to twice that
+            self._encoded[key] = (model, tokens)
 
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}
@@ -227,6 +241,13 @@ class PretokenCounts:
             pairs = zip(filled[::2], filled[1::2], strict=False)
             filled = [*(left.plus(right) for left, right in pairs), *filled[len(filled) // 2 * 2 :]]
         return replace(metadata, table=filled[0])
+
+
+_Key = TypeVar("_Key", str, int)
+
+
+def _sums(one: Mapping[_Key, int], other: Mapping[_Key, int]) -> dict[_Key, int]:
+    return {key: one.get(key, 0) + other.get(key, 0) for key in sorted({**one, **other})}
 
 
 def as_weight(weight: int | Fraction | str) -> Fraction:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import accumulate
 from math import isfinite
 from typing import Any, NamedTuple, TypeVar
@@ -111,7 +112,7 @@ class Extension(EditResult):
     """With `Parity`: for every merge, the language it was learned for, or an empty name if it is one of a word list.
     Otherwise empty."""
 
-    @property
+    @cached_property
     def tokens(self) -> tuple[str, ...]:
         """The new tokens, as the vocabulary spells them."""
         return self.characters + tuple(merge.left + merge.right for merge in self.merges if merge.new)
@@ -141,7 +142,7 @@ class Extension(EditResult):
 
     def __len__(self) -> int:
         """The number of new tokens."""
-        return len(self.characters) + sum(merge.new for merge in self.merges)
+        return len(self.tokens)
 
     def _first(self, n: int) -> "Extension":
         """The extension of the first n new tokens, ending at the merge that makes the last of them."""

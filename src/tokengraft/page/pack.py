@@ -17,6 +17,7 @@ import numpy as np
 from tokengraft import _core
 from tokengraft.tokenizer.kind import byte_token
 from tokengraft.tokenizer.tokenizer import Tokenizer
+from tokengraft.verify.against_base import places_of
 from tokengraft.vocab_plan import VocabPlan
 
 ADDED, OUTSIDE, UNREACHABLE = 1, 2, 4
@@ -69,8 +70,8 @@ class _Tokens:
         ids = np.frombuffer(numbers, "<u4").astype(np.int64)
         sizes, splits = np.frombuffer(lengths, "<u4").astype(np.int64), np.zeros(len(ids), np.int64)
         applied = np.frombuffer(tokenizer.core_model.applied(), "<u4").reshape(-1, 3)
-        merged = np.searchsorted(ids, applied[:, 0])
-        splits[merged] = sizes[np.searchsorted(ids, applied[:, 1])]
+        merged = places_of(ids, applied[:, 0])
+        splits[merged] = sizes[places_of(ids, applied[:, 1])]
         flags = ADDED * np.isin(ids, [token.id for token in tokenizer.added])
         script_names, scripts = tokenizer.core_model.scripts(tokenizer.unlisted)
         flags += OUTSIDE * np.frombuffer(outside, np.uint8) + UNREACHABLE * np.isin(ids, tokenizer.unreachable)

@@ -162,6 +162,9 @@ def texts_of(job: Prepared, parts: Mapping[str, HeldOutCounts], tests: Mapping[s
     by_share = shares({name: target.weight for name, target in job.targets.items()}) if job.targets else {}
     learn = [(parts[name].counts, share) for name, share in by_share.items()]
     keep = [(parts[name].counts, Fraction(1, len(job.kept))) for name in job.kept]
+    if keep and learn and job.sizes.prune:
+        for counts, _ in (*learn, *keep):  # those of the mixes follow, and each is needed later
+            counts.tokens(job.base, by_merges=job.options.by_merges)
     targets = {name: parts[name].counts for name in job.targets}
     return Texts(
         parts=parts,

@@ -332,8 +332,9 @@ def cut_warnings(tokenizer: Tokenizer, targets: Mapping[str, PretokenCounts]) ->
     """Warnings of texts whose words the pipeline cuts at combining marks. They gain little then."""
     for name, counts in targets.items():
         frequent = [(pretoken.decode(errors="replace"), n) for pretoken, n in counts.top(MOST_PRETOKENS)]
-        total = sum(n for _, n in frequent)
-        for script in cut_scripts(tokenizer, "".join(text for text, _ in frequent)):
+        scripts = cut_scripts(tokenizer, "".join(text for text, _ in frequent))
+        total = sum(n for _, n in frequent) if scripts else 0
+        for script in scripts:
             marks = {*_core.marks([script])}
             cut = sum(n for text, n in frequent if text[:1] in marks)
             if cut > OFTEN * total:

@@ -149,8 +149,11 @@ def cut_scripts(tokenizer: Tokenizer, text: str) -> list[str]:
     """The scripts of a text whose words the tokenizer cuts at marks, though `join_marks` would keep them whole."""
     if tokenizer.kind != "byte-level" or tokenizer.main != "tokenizer.json" or tokenizer.rank_file:
         return []
-    names = sorted({name for names in _core.scripts([text]) for name in names})
-    marks, characters = {name: _core.marks([name]) for name in names}, {*text}
+    characters = {*text}
+    [names] = _core.scripts(["".join(sorted(characters))])
+    if characters.isdisjoint(_core.marks(names)):
+        return []
+    marks = {name: _core.marks([name]) for name in names}
     marked = [name for name in names if not characters.isdisjoint(marks[name])]
     joined = {name: _with_class(tokenizer, f"[{''.join(_ranges(marks[name]))}]") for name in marked}
     return [name for name, one in joined.items() if one is not None and one is not tokenizer]

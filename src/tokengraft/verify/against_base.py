@@ -55,6 +55,16 @@ def specials(tokenizer: Tokenizer, base: Tokenizer) -> Finding:
     return finding("special tokens", wrong, f"all {len(before):,} added tokens", "{n} were removed, added or changed")
 
 
+def places_of(ids: np.ndarray, some: np.ndarray) -> np.ndarray:
+    """The places of some ids among all ids, which ascend. Where there are no holes, an id is its place.
+
+    >>> places_of(np.array([0, 1, 5]), np.array([5, 0])).tolist(), places_of(np.arange(3), np.array([2, 0])).tolist()
+    ([2, 0], [2, 0])
+    """
+    is_dense = len(ids) > 0 and ids[-1] == len(ids) - 1
+    return some.astype(np.int64) if is_dense else np.searchsorted(ids, some)
+
+
 class Applied:
     """The merges of a tokenizer that apply, in order: for each token that merges make, the one that makes it.
 
@@ -65,7 +75,7 @@ class Applied:
         self._string_of, self._id_of = tokenizer.core_vocabulary.string_of, tokenizer.core_vocabulary.id_of
         self.rows = np.frombuffer(tokenizer.core_model.applied(), "<u4").reshape(-1, 3)
         """The ids of product, left and right part of each."""
-        places = np.searchsorted(np.frombuffer(ids, "<u4"), self.rows)
+        places = places_of(np.frombuffer(ids, "<u4"), self.rows)
         self.numbers = np.frombuffer(numbers, "<u4").astype(np.int64)[places]
         """The same as numbers that a token has in both tokenizers."""
 

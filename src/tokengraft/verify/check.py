@@ -9,6 +9,7 @@ Works for any tokenizer, including one that another tool wrote. With a base, pro
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import chain
 from pathlib import Path
 from types import NoneType
 from typing import NamedTuple
@@ -99,16 +100,17 @@ def round_trip(tokenizer: Tokenizer, base: Tokenizer | None) -> Finding:
 
 def _spelled(tokenizer: Tokenizer, texts: list[str]) -> Iterator[bytes]:
     """The bytes of the tokens of each text."""
-    strings, kind = tokenizer.strings, tokenizer.kind
-    return (b"".join(token_bytes(strings[i], kind) for i in _encoded(tokenizer, text)) for text in texts)
+    encoded = _encoded(tokenizer, texts)
+    used = {i: token_bytes(tokenizer.strings[i], tokenizer.kind) for i in {*chain.from_iterable(encoded)}}
+    return (b"".join(map(used.__getitem__, ids)) for ids in encoded)
 
 
-def _encoded(tokenizer: Tokenizer, text: str) -> list[int]:
-    """The ids of a text; empty if it has an unknown character and there is no unknown token."""
+def _encoded(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
+    """The ids of each text; none if it has an unknown character and there is no unknown token."""
     try:
-        return tokenizer.encode(text)
+        return tokenizer.encode_batch(texts)
     except InvalidTokenizerError:
-        return []
+        return [ids for text in texts for ids in _encoded(tokenizer, [text])] if len(texts) > 1 else [[]]
 
 
 def _same_text(spelled: bytes, text: str) -> bool:
@@ -130,12 +132,15 @@ def reachable(tokenizer: Tokenizer, base: Tokenizer | None) -> Finding:
 
 def added_found(tokenizer: Tokenizer) -> Finding:
     """Whether the text of every added token encodes to it. A normalizer or another added token can prevent that."""
-    wrong = []
-    for token in tokenizer.added:
-        # The text of a run of `▁` is spaces, which the normalizer replaces. Gemma's are found only in that form.
-        texts = {token.content, token_bytes(token.content, tokenizer.kind).decode(errors="replace")}
-        if not any(token.id in _encoded(tokenizer, text) for text in texts):
-            wrong.append(f"{token.content!r} encodes to {_encoded(tokenizer, token.content)}, not {token.id}")
+    contents = [token.content for token in tokenizer.added]
+    # The text of a run of `▁` is spaces, which the normalizer replaces. Gemma's are found only in that form.
+    as_text = [token_bytes(content, tokenizer.kind).decode(errors="replace") for content in contents]
+    found = zip(tokenizer.added, _encoded(tokenizer, contents), _encoded(tokenizer, as_text), strict=True)
+    wrong = [
+        f"{token.content!r} encodes to {ids}, not {token.id}"
+        for token, ids, other_ids in found
+        if token.id not in ids and token.id not in other_ids
+    ]
     name, added = "added tokens found", {token.content for token in tokenizer.added}
     # Only these may have the bytes of an added token, which is another string.
     if tokenizer.kind == "byte-level":
