@@ -45,7 +45,7 @@ import tokengraft as tg
 tok, lines, rounds = tg.load(arguments[0]), tg.ReadOptions(documents="lines"), int(arguments[3])
 count = lambda: tg.count(tok, arguments[1], read_options=lines)
 counts, n = count(), int(arguments[2])
-learn = lambda: tg.extend(tok, counts, n)
+learn = lambda: tg.extend(tok, counts.scale(1), n)  # a copy: its tokens are not known
 print(json.dumps({"count": fastest(count, rounds), "learn": fastest(learn, rounds)}))
 """
 LOAD = """
@@ -234,7 +234,7 @@ def pipelines(setup: Setup, text: Path) -> Table:
     return {"key": "pipelines", "columns": columns, "ratio_to": "Llama-3's time", "rows": rows, "bytes": size}
 
 
-def encoders(setup: Setup, text: Path, folders: list[Path]) -> Table:
+def encoders(setup: Setup, text: Path, *folders: Path) -> Table:
     """Counting, and learning from the counts, with vocabularies that have no merges, beside Llama-3's."""
     runs = {
         folder.name: in_python(ENCODER, folder, text, ENCODER_TOKENS, setup.rounds)

@@ -1,7 +1,7 @@
 """Measures tokengraft beside `wc -w` and `cp`, prints Markdown tables, and writes the raw numbers as JSON.
 
     python -m lab.benchmarks.run TEXT [--json FILE] [--tokenizers FOLDER] [--model FOLDER] [--japanese FILE]
-                                  [--keep FILE] [--encoders FOLDER ...] [--only NAME ...]
+                                  [--keep FILE] [--encoders TEXT FOLDER ...] [--only NAME ...]
 
 TEXT is one document per line, 100 MB or more. All commands are timed from start to end, as a user runs them. Files are
 in the page cache. Needs about 30 GB of disk in the folder for temporary files and 10 GB of memory for the page cache.
@@ -58,8 +58,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--model", type=Path, metavar="FOLDER", help="a small model, for `adapt`")
     parser.add_argument("--japanese", type=Path, metavar="FILE", help="Japanese text, about 20 MB")
     parser.add_argument("--keep", type=Path, metavar="FILE", help="English text, about 6 MB, for `adapt`")
-    pieces = "tokenizers of Unigram or WordPiece"
-    parser.add_argument("--encoders", type=Path, nargs="+", default=[], metavar="FOLDER", help=pieces)
+    pieces = "24 MB of text that is not close to the vocabularies, and tokenizers of Unigram or WordPiece"
+    parser.add_argument("--encoders", type=Path, nargs="+", default=[], metavar=("TEXT", "FOLDER"), help=pieces)
     parser.add_argument("--tokens", type=int, default=16_000, metavar="N", help="new tokens (default: 16000)")
     parser.add_argument("--rounds", type=int, default=ROUNDS, metavar="N", help=f"runs of each (default: {ROUNDS})")
     parser.add_argument("--largest", type=int, default=SIZES[-1], metavar="BYTES", help="largest text of the scaling")
@@ -101,7 +101,7 @@ def _measurements(setup: rows.Setup, options: argparse.Namespace) -> dict[str, C
         "learning": lambda: rows.learning(setup),
         "loading": lambda: rows.loading(setup),
         "pipelines": lambda: rows.pipelines(setup, _part(setup, setup.text.stat().st_size // 6)),
-        "encoders": lambda: rows.encoders(setup, _part(setup, 24_000_000), options.encoders),
+        "encoders": lambda: rows.encoders(setup, *options.encoders),
         "japanese": lambda: rows.japanese(setup, options.japanese),
         "transplant": lambda: rows.transplant(setup, options.width, options.layers),
     }

@@ -176,8 +176,8 @@ impl Pretokenizer {
                             false => Start::Added,
                         };
                         automata.run(text, start, &mut |text, at| match &self.spelling {
-                            Spelling::ByteLevel => sink.pretoken(text.as_bytes(), at),
-                            Spelling::Text(_) => self.cut(&text[at], sink),
+                            Spelling::Text(Some(_)) => self.cut(&text[at], sink),
+                            _ => sink.pretoken(text.as_bytes(), at),
                         });
                     }
                 });

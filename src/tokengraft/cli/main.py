@@ -73,7 +73,8 @@ def _run(arguments: Sequence[str] | None, *, has_stdout: bool) -> int:
         sys.stdout.flush()
 
 
-_LOAD_BACK, _NO_RESULT = {"check", "convert", "extend", "prune"}, {"-h", "--help", "--help-all", "--curve"}
+_LOAD_BACK = {"adapt", "check", "convert", "extend", "prune"}
+_NO_RESULT = {"-h", "--help", "--help-all", "--curve", "--dry-run"}
 
 
 def _loading_back(given: Sequence[str]) -> AbstractContextManager[None]:

@@ -55,7 +55,7 @@ fn step(step: &Step) -> Option<Value> {
         Step::Map(_) | Step::Strip { .. } => return None,
         Step::Normalize(Form::Nfc) => json!({"type": "normalize", "form": "nfc"}),
         Step::Normalize(Form::Nfkc) => json!({"type": "normalize", "form": "nfkc"}),
-        Step::Prefix { prefix, rule } => json!({"type": "prefix", "prefix": prefix, "rule": match rule {
+        Step::Prefix { prefix, rule, .. } => json!({"type": "prefix", "prefix": prefix, "rule": match rule {
             PrefixRule::Always => "always",
             PrefixRule::Missing => "missing",
             PrefixRule::MissingAtStart => "missing at start",

@@ -98,6 +98,7 @@ impl CharacterMap {
         // The last character that was not removed, and the length of what was written before it.
         let (mut previous, mut written) = (0, 0);
         let (mut at, bytes, first) = (0, text.as_bytes(), self.block('\0'));
+        let mut near = (0, first); // the block of the last character, and its number
         while at < bytes.len() {
             if bytes[at] < 0x80 && first.kinds[bytes[at] as usize] == Kind::Same {
                 previous = at;
@@ -105,7 +106,10 @@ impl CharacterMap {
                 continue;
             }
             let Some(character) = text[at..].chars().next() else { break };
-            let block = self.block(character);
+            if near.0 != character as usize / BLOCK {
+                near = (character as usize / BLOCK, self.block(character));
+            }
+            let block = near.1;
             let end = at + character.len_utf8();
             match block.kinds[character as usize % BLOCK] {
                 Kind::Same => previous = at,

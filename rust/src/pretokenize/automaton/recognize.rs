@@ -32,6 +32,8 @@ enum Draft {
     Prefix {
         prefix: String,
         rule: PrefixRule,
+        /// The next step splits the text before every prefix in it.
+        is_split: bool,
     },
     Split {
         pattern: Node,
@@ -80,7 +82,7 @@ pub(super) fn recognize(normalizer: &Value, pre_tokenizer: &Value, byte_level: b
             Draft::Map(map) => steps.push(Step::Map(map)),
             Draft::Normalize(form) => steps.push(Step::Normalize(form)),
             Draft::Strip { left, right } => steps.push(Step::Strip { left, right }),
-            Draft::Prefix { prefix, rule } => steps.push(Step::Prefix { prefix, rule }),
+            Draft::Prefix { prefix, rule, is_split } => steps.push(Step::Prefix { prefix, rule, is_split }),
             Draft::Replace { pattern, content } => {
                 steps.push(Step::Replace { matcher: matcher(pattern)?, content });
             }
@@ -140,7 +142,7 @@ impl Drafts {
             "NFKC" => Draft::Normalize(Form::Nfkc),
             "Prepend" => {
                 let prefix = step["prepend"].as_str().filter(|prefix| !prefix.is_empty())?.to_string();
-                Draft::Prefix { prefix, rule: PrefixRule::Always }
+                Draft::Prefix { prefix, rule: PrefixRule::Always, is_split: false }
             }
             "Replace" => {
                 Draft::Replace { pattern: self.pattern(&step["pattern"])?, content: step["content"].as_str()?.into() }
@@ -216,7 +218,7 @@ impl Drafts {
 
     fn byte_level(&mut self, step: &Value) -> Option<()> {
         if step["add_prefix_space"].as_bool()? {
-            self.steps.push(Draft::Prefix { prefix: " ".into(), rule: PrefixRule::Missing });
+            self.steps.push(Draft::Prefix { prefix: " ".into(), rule: PrefixRule::Missing, is_split: false });
         }
         if step.get("use_regex").map_or(Some(true), Value::as_bool)? {
             let pattern = parse(GPT2, &mut self.sets)?;
@@ -253,13 +255,13 @@ impl Drafts {
             let pattern = Node::literal(" ", &mut self.sets);
             self.steps.push(Draft::Replace { pattern, content: replacement.clone() });
         }
-        if let Some(rule) = rule {
-            self.steps.push(Draft::Prefix { prefix: replacement.clone(), rule });
-        }
         let is_split = match step.get("split") {
             None | Some(Value::Null) => true,
             Some(split) => split.as_bool()?,
         };
+        if let Some(rule) = rule {
+            self.steps.push(Draft::Prefix { prefix: replacement.clone(), rule, is_split });
+        }
         if is_split {
             let pattern = Node::literal(&replacement, &mut self.sets);
             self.split(pattern, Rule { behavior: Behavior::MergedWithNext, invert: false });

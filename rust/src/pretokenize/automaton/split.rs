@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use memchr::memchr;
 use serde::Deserialize;
 
 use super::dfa::{Boundary, Dfa, DEAD};
@@ -38,6 +39,8 @@ pub(super) struct Matcher {
     pub(super) byte_classes: Box<[u8; 256]>,
     /// Whether a match may begin with a byte, or with a character whose first byte it is.
     starts: Box<[bool; 256]>,
+    /// The byte, if there is only one.
+    only_start: Option<u8>,
 }
 
 /// The text of a piece, by classes of units.
@@ -91,8 +94,10 @@ impl Matcher {
             Unit::Byte => may_start(byte_classes[byte as usize] as usize),
             Unit::Character => (0..classes.count).any(|class| may_start(class) && classes.begins_with(class, byte)),
         };
-        let starts = Box::new(std::array::from_fn(|byte| may_begin(byte as u8)));
-        Self { dfa, unit, byte_classes, starts }
+        let starts: Box<[bool; 256]> = Box::new(std::array::from_fn(|byte| may_begin(byte as u8)));
+        let mut bytes = (0..=u8::MAX).filter(|&byte| starts[byte as usize]);
+        let only_start = bytes.next().filter(|_| bytes.next().is_none());
+        Self { dfa, unit, byte_classes, starts, only_start }
     }
 
     /// Calls `emit` with the range of every match in a part of a text, in order.
@@ -108,9 +113,7 @@ impl Matcher {
     #[inline(always)]
     fn find(&self, text: &impl Read, bytes: &[u8], mut start: usize, mut emit: impl FnMut(Range<usize>)) {
         loop {
-            while bytes.get(start).is_some_and(|&byte| !self.starts[byte as usize]) {
-                start += 1;
-            }
+            start = self.next_start(bytes, start);
             let (mut at, mut state, mut end) = (start, self.dfa.start(), start);
             loop {
                 let (class, width) = text.class(at);
@@ -134,6 +137,26 @@ impl Matcher {
                 return;
             }
         }
+    }
+
+    /// The next place where a match may begin; the end of the text if there is none.
+    #[inline(always)]
+    fn next_start(&self, bytes: &[u8], mut start: usize) -> usize {
+        const TOGETHER: usize = 8;
+        let may_start = |byte: &u8| self.starts[*byte as usize];
+        if bytes.get(start).is_none_or(may_start) {
+            return start;
+        }
+        if let Some(only) = self.only_start {
+            return memchr(only, &bytes[start..]).map_or(bytes.len(), |away| start + away);
+        }
+        while let Some(some) = bytes.get(start..start + TOGETHER) {
+            if some.iter().fold(false, |any, byte| any | may_start(byte)) {
+                break;
+            }
+            start += TOGETHER;
+        }
+        bytes[start..].iter().position(may_start).map_or(bytes.len(), |away| start + away)
     }
 
     /// Where to look next after a long attempt at `start` that found nothing.

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::ops::Range;
 
+use memchr::memchr;
 use serde_json::Value;
 
 use super::map::CharacterMap;
@@ -17,6 +18,9 @@ thread_local! {
     /// The memory for text with a prefix, because there is one for every word.
     static BUFFER: Cell<String> = const { Cell::new(String::new()) };
 }
+
+/// What follows a text with a prefix in memory: a short pretoken is read together with the bytes after it.
+const PADDING: &str = "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
 
 /// When a prefix is put before a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,10 +41,24 @@ const MAP_GROWTH: usize = 3;
 pub(super) enum Step {
     Map(CharacterMap),
     Normalize(Form),
-    Strip { left: bool, right: bool },
-    Replace { matcher: Matcher, content: String },
-    Prefix { prefix: String, rule: PrefixRule },
-    Split { matcher: Matcher, rule: Rule },
+    Strip {
+        left: bool,
+        right: bool,
+    },
+    Replace {
+        matcher: Matcher,
+        content: String,
+    },
+    /// `is_split`: the next step splits the text before every prefix in it.
+    Prefix {
+        prefix: String,
+        rule: PrefixRule,
+        is_split: bool,
+    },
+    Split {
+        matcher: Matcher,
+        rule: Rule,
+    },
 }
 
 /// Which text is given.
@@ -101,15 +119,21 @@ impl Automata {
                 let text = if *left && start != Start::Cut { text[at].trim_start() } else { &text[at] };
                 Cow::Borrowed(if *right { text.trim_end() } else { text })
             }
-            Some(Step::Prefix { prefix, rule }) => {
+            Some(Step::Prefix { prefix, rule, is_split }) => {
                 let text = &text[at];
                 if !is_wanted(text, prefix, *rule, start) {
                     return self.apply(step + 1, text, 0..text.len(), start, emit);
                 }
                 let mut buffer = BUFFER.take();
                 buffer.clear();
-                buffer.extend([prefix, text]);
-                self.apply(step + 1, &buffer, 0..buffer.len(), start, emit);
+                buffer.extend([prefix, text, PADDING]);
+                let at = 0..buffer.len() - PADDING.len();
+                let is_whole = || prefix.bytes().next().is_some_and(|first| memchr(first, text.as_bytes()).is_none());
+                if *is_split && step + 2 == self.steps.len() && is_whole() {
+                    emit(&buffer, at);
+                } else {
+                    self.apply(step + 1, &buffer, at, start, emit);
+                }
                 return BUFFER.set(buffer);
             }
             Some(Step::Replace { matcher, content }) => self.replaced(matcher, content, &text[at]),
@@ -182,7 +206,7 @@ impl Automata {
             Step::Normalize(Form::Nfkc) => together(left.is_ascii() && matches!(right, ' ' | '\n' | SPACE)),
             Step::Strip { .. } => together(!left.is_whitespace()),
             // The part after the cut must not get a prefix of its own.
-            Step::Prefix { prefix, rule: PrefixRule::Missing } => {
+            Step::Prefix { prefix, rule: PrefixRule::Missing, .. } => {
                 together(right.encode_utf8(&mut [0; 4]) == prefix.as_str())
             }
             Step::Prefix { .. } => together(true),
