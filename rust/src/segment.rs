@@ -116,17 +116,19 @@ fn groups(documents: &[&str]) -> Vec<Range<usize>> {
 #[must_use]
 pub fn text_size(documents: &[&str]) -> (usize, usize, usize) {
     let is_space = |character: char| character.is_whitespace() || matches!(character, '\u{1c}'..='\u{1f}');
-    let (mut characters, mut words) = (0, 0);
-    for document in documents {
-        let mut after_space = true;
+    let size_of = |document: &&str| {
+        let (mut characters, mut words, mut after_space) = (0, 0, true);
         for character in document.chars() {
             let space = is_space(character);
             words += usize::from(after_space && !space);
             characters += 1;
             after_space = space;
         }
-    }
-    (documents.iter().map(|document| document.len()).sum(), characters, words)
+        (document.len(), characters, words)
+    };
+    let add =
+        |one: (usize, usize, usize), other: (usize, usize, usize)| (one.0 + other.0, one.1 + other.1, one.2 + other.2);
+    documents.par_iter().with_min_len(64).map(size_of).reduce(Default::default, add)
 }
 
 /// Documents as numbers: all of them one after the other, and where each begins, and the last one ends.

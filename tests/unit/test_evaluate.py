@@ -5,13 +5,14 @@ from dataclasses import replace
 from itertools import product
 
 import builders
+import numpy as np
 import pytest
 import tokenization_scorer
 
 import tokengraft as tg
 from tokengraft import errors
 from tokengraft.measure import metrics
-from tokengraft.measure.segments import read_text
+from tokengraft.measure.segments import Segmenter, read_text
 from tokengraft.measure.sizes import default_sizes
 
 ESTONIAN = ["põdrad põõsas õunad õues", "kassid ja koerad jooksevad", "õhtu õdus põdrad"] * 4
@@ -141,6 +142,16 @@ def test_without_edit_distances_all_other_measures_are_the_same(base, extended):
     )
     assert [replace(score, edit_distance=None, worst_edit_distance=None) for score in whole] == [*quick]
     assert whole[1].edit_distance
+
+
+def test_documents_with_as_many_other_tokens_are_not_the_same(base):
+    texts = (["xy", "", "zz"], ["yx", "", "zz"])
+    ours, others = (Segmenter(base).segment(some) for some in texts)
+    assert (ours.lengths == others.lengths).all()
+    for edits in (True, False):
+        comparison = metrics.DocumentComparison(base, base, edits=edits)
+        comparison.add(ours, others, np.array([True, True, True]))
+        assert comparison.measures()["exact_match"] == 2 / 3
 
 
 def test_new_tokens_are_those_whose_strings_or_bytes_the_base_lacks(base, extended, tmp_path):

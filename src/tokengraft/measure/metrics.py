@@ -76,6 +76,8 @@ class DocumentComparison:
         self._wins += float((shorter & has_text).sum() + (same & has_text).sum() / 2)
         if segments is before:
             edits = np.zeros(len(segments.lengths), np.int64)
+        elif not self._longest:
+            edits = np.where(self._are_same(segments, before, same), 0, -1)
         else:
             ours, base = self._ours.of(segments.ids), self._base.of(before.ids)
             edits = edit_distances((ours, segments.starts), (base, before.starts), self._longest)
@@ -85,6 +87,15 @@ class DocumentComparison:
         if self._longest:
             self.unmeasured += int((edits < 0).sum())
             self._distances.extend((edits / longer)[measured].tolist())
+
+    def _are_same(self, segments: Segments, before: Segments, as_long: np.ndarray) -> np.ndarray:
+        """Whether each document has the same tokens, given which have as many."""
+        ours = self._ours.of(segments.ids[np.repeat(as_long, segments.lengths)])
+        base = self._base.of(before.ids[np.repeat(as_long, before.lengths)])
+        documents = np.repeat(as_long.nonzero()[0], segments.lengths[as_long])
+        are_same = as_long.copy()
+        are_same[documents[ours != base]] = False
+        return are_same
 
     def measures(self) -> dict[str, Any]:
         """The measures of a `Score` that compare documents. Edit distances are None if no document was measured."""
