@@ -62,6 +62,8 @@ class Vocabulary:
     """The pruned tokens; None if none were asked for."""
     extension: Extension | None = None
     """The learned tokens; None if none were asked for."""
+    pruned: Tokenizer | None = None
+    """The tokenizer after pruning and before tokens were learned; None if there were not both."""
     whole: PruneOrder | None = None
     """The complete order, of which the pruned tokens are the beginning."""
     choice: SizeChoice | None = None

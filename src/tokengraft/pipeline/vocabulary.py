@@ -105,7 +105,8 @@ def _new_vocabulary(job: Prepared, texts: Texts) -> Vocabulary:
     if job.step == "adapt" and len(extension) < extension.asked:
         warnings = (*warnings, extension.stopped)
     closed = new.compact() if len(extension) < len(order or ()) else new
-    return replace(made, tokenizer=closed, extension=extension, choice=choice, warnings=warnings)
+    made = replace(made, tokenizer=closed, extension=extension, pruned=pruned if order else None)
+    return replace(made, choice=choice, warnings=warnings)
 
 
 def _cut(job: Prepared, texts: Texts, order: PruneOrder, n: int) -> tuple[PruneOrder, float | None]:
@@ -234,7 +235,7 @@ def _swapped(job: Prepared, texts: Texts, order: PruneOrder) -> Vocabulary:
         if len(extension) == n:
             fewer = f"{len(order):,} tokens to swap asked, {n:,} replaced: {_shortage(job, extension)}"
             warnings = (fewer,) if n < len(order) else ()
-            return Vocabulary(job.base, extension.apply(pruned), order[:n], extension, warnings=warnings)
+            return Vocabulary(job.base, extension.apply(pruned), order[:n], extension, pruned, warnings=warnings)
         n = len(extension)
     raise CorpusError(
         f"{len(order):,} tokens to swap asked, and none can be learned: {_shortage(job, extension)}",

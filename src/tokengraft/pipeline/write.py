@@ -117,7 +117,7 @@ def adaptation_content(job: Prepared, texts: Texts, result: Adaptation) -> Conte
         texts=tuple(shown_texts),
         evaluation=result.scores,
         check=result.check,
-        pruned=result.order.apply(job.base) if result.order and extension else None,
+        pruned=result.pruned,
         extension=extension,
         size_reason=result.size_reason,
         training_text=job.options.size.training_text,
