@@ -225,8 +225,9 @@ mod tests {
         let bytes: Vec<u8> = (0..40_000).flat_map(word).collect();
         let offsets: Vec<u64> = (0..=40_000).map(|at| 64 * at).collect();
         let counts = Counts::from_columns(bytes, &offsets, vec![2; 40_000]).unwrap();
-        let looks = stops_anywhere(|stop| one(&[&counts.clone()], &task(9, 1, 99), &bpe, stop)); // a copy has no kept tokens
-                                                                                                 // For each group of words, while pairs are counted, for each pair, and at the end.
+        // A copy has no kept tokens.
+        let looks = stops_anywhere(|stop| one(&[&counts.clone()], &task(9, 1, 99), &bpe, stop));
+        // For each group of words, while pairs are counted, for each pair, and at the end.
         assert!(looks > 3 + 6 + 9, "{looks} looks");
     }
 }

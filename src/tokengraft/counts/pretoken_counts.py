@@ -141,8 +141,9 @@ class PretokenCounts:
         for token in tokenizer.added:
             if self.added.get(token.content):
                 total[token.id] = total.get(token.id, 0) + self.added[token.content]
-        self._keep(key, model, dict(sorted(total.items())))
-        return dict(sorted(total.items()))
+        found = dict(sorted(total.items()))
+        self._keep(key, model, found)
+        return dict(found)
 
     @cached_property
     def _encoded(self) -> dict[tuple[int, bool, bool], tuple[_core.Model, dict[int, int]]]:

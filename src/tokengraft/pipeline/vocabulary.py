@@ -105,8 +105,8 @@ def _new_vocabulary(job: Prepared, texts: Texts) -> Vocabulary:
     if job.step == "adapt" and len(extension) < extension.asked:
         warnings = (*warnings, extension.stopped)
     closed = new.compact() if len(extension) < len(order or ()) else new
-    made = replace(made, tokenizer=closed, extension=extension, pruned=pruned if order else None)
-    return replace(made, choice=choice, warnings=warnings)
+    before = pruned if order else None
+    return replace(made, tokenizer=closed, extension=extension, pruned=before, choice=choice, warnings=warnings)
 
 
 def _cut(job: Prepared, texts: Texts, order: PruneOrder, n: int) -> tuple[PruneOrder, float | None]:
