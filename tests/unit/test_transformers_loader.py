@@ -110,7 +110,38 @@ with transformers_started():
     parent.communicate(timeout=60)  # until stderr is closed, which the other process has too
 
 
-def test_caches_of_the_process_have_no_limit_unless_one_is_given():
-    unlimited = transformers_loader._unlimited
-    caches = unlimited(str), unlimited()(str), unlimited(maxsize=2, typed=True)(str)
-    assert [(*cache.cache_parameters().values(),) for cache in caches] == [(None, False), (128, False), (2, True)]
+STRUCTURE = """
+import sys
+sys.modules["torch"] = None
+from tokengraft.verify.transformers_loader import _import_faster
+if sys.argv[1] == "faster":
+    _import_faster()
+    import transformers.utils.import_utils as utils
+    assert "<lambda>" in utils.fetch__all__.__qualname__
+import transformers
+for name in sorted(transformers._class_to_module):
+    print(name, transformers._class_to_module[name], sorted(transformers._object_missing_backend.get(name, [])))
+print(transformers.__version__, sorted(name for name in sys.modules if name.startswith("transformers")))
+"""
+
+
+def test_the_faster_import_finds_what_transformers_finds():
+    plain, faster = (
+        subprocess.run([sys.executable, "-c", STRUCTURE, how], capture_output=True, text=True, check=True).stdout
+        for how in ("plain", "faster")
+    )
+    assert faster.count("\n") > 1000
+    assert faster == plain
+
+
+@pytest.mark.parametrize("missing", ["fetch__all__", "create_import_structure_from_path"])
+def test_another_version_of_transformers_is_imported_as_it_is(missing, monkeypatch):
+    from transformers.utils import import_utils
+
+    monkeypatch.delattr(import_utils, missing)
+    before = dict(vars(import_utils))
+    with monkeypatch.context() as patch:
+        patch.delitem(sys.modules, "transformers")
+        transformers_loader._import_faster()
+        assert "transformers" not in sys.modules
+    assert dict(vars(import_utils)) == before
