@@ -4,6 +4,7 @@
 
 mod alphabet;
 mod characters;
+mod derived;
 mod encode;
 mod encoded;
 mod growth;

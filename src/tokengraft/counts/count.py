@@ -21,7 +21,6 @@ from tokengraft.counts.pretoken_counts import (
     chosen_rows,
     open_counts,
     split_counts,
-    whole_weights,
     write_counts,
 )
 from tokengraft.counts.threads import (
@@ -34,6 +33,7 @@ from tokengraft.counts.threads import (
     finished_tables,
     new_counter,
 )
+from tokengraft.counts.weights import whole_weights
 from tokengraft.errors import OptionError, Progress, option, require_type, wrong_type
 from tokengraft.progress import logger, stage
 from tokengraft.tokenizer.llama_cpp import converter_table

@@ -7,12 +7,10 @@ occurrences of added tokens and the fingerprint of the pipeline are in its metad
 import copyreg
 import json
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from fractions import Fraction
 from functools import cached_property
-from math import gcd, lcm
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,7 +19,8 @@ from tokengraft.corpus.block import binary_buffers
 from tokengraft.corpus.open import paths_of
 from tokengraft.corpus.options import Totals
 from tokengraft.counts.fingerprint import Fingerprint
-from tokengraft.errors import CountsError, OptionError, UnreadableFileError, option, require_list, require_type
+from tokengraft.counts.weights import as_weight, factors_for
+from tokengraft.errors import CountsError, UnreadableFileError, option, require_type
 from tokengraft.output.atomic import new_file
 from tokengraft.output.json_file import parse_json, require_plain
 from tokengraft.representation import ROWS as ROWS_SHOWN
@@ -39,8 +38,6 @@ ROWS = 1 << 20
 EVERYTHING = 2**63 - 1
 NO_ROWS = _core.Counts(b"", bytes(8), b"")
 copyreg.pickle(_core.Counts, lambda table: (_core.Counts, table.columns()))
-LARGEST_WEIGHT = 10**15
-"""Weights are below it."""
 MOST_ENCODED = 2
 """Tokenizers whose token counts are kept."""
 TOP_SHOWN = 3
@@ -251,37 +248,6 @@ def _sums(one: Mapping[_Key, int], other: Mapping[_Key, int]) -> dict[_Key, int]
     return {key: one.get(key, 0) + other.get(key, 0) for key in sorted({**one, **other})}
 
 
-def as_weight(weight: int | Fraction | str) -> Fraction:
-    """A weight as a ratio of whole numbers."""
-    # The length is checked first: `Fraction("1e9999999")` would take minutes.
-    match = re.fullmatch(r"\d{1,15}(?:/(\d{1,15})|\.\d{1,15})?", str(weight))
-    ratio = Fraction(match[0]) if match and int(match[1] or 1) else Fraction(0)
-    if isinstance(weight, bool) or not ratio:
-        raise OptionError(
-            f"the weight {weight!r} is not a number above 0 with at most 15 digits",
-            hint="pass a whole number or a ratio: 2, 1/3",
-        )
-    return ratio
-
-
-def whole_weights(weights: Iterable[int | Fraction | str]) -> list[int]:
-    """The smallest whole numbers that have the ratio of the weights, so that no count is rounded.
-
-    >>> whole_weights([1, "1/3"]), whole_weights([6, 2]), whole_weights(["0.5"])
-    ([3, 1], [3, 1], [1])
-    """
-    require_list("weights", weights, "numbers")
-    given = [*weights]
-    whole = whole_ratio([as_weight(weight) for weight in given])
-    if whole and max(whole) >= LARGEST_WEIGHT:
-        raise OptionError(
-            f"the weights {', '.join(map(str, given))} need factors of {len(str(max(whole)))} digits as whole numbers; "
-            "15 are allowed",
-            hint="round the weights, as in 2 and 1/3",
-        )
-    return whole
-
-
 def load_weighted(
     paths: Sequence[str | os.PathLike[str]], weights: Sequence[int | Fraction | str] | None
 ) -> PretokenCounts:
@@ -289,28 +255,11 @@ def load_weighted(
     return weighted_sum([PretokenCounts.load(path) for path in paths], weights or [1] * len(paths))
 
 
-def factors_for(n: int, weights: Sequence[int | Fraction | str]) -> list[int]:
-    """The weights of n texts as whole numbers. Call it before the texts are counted, which may take an hour."""
-    factors = whole_weights(weights)
-    if len(factors) != n:
-        raise OptionError(
-            f"{len(factors)} weights were given for {n} texts", hint=f"give one {option('weight')} for each"
-        )
-    return factors
-
-
 def weighted_sum(parts: Sequence[PretokenCounts], weights: Sequence[int | Fraction | str]) -> PretokenCounts:
     """The sum of counts, each multiplied by its weight."""
     factors = factors_for(len(parts), weights)
     first, *others = (part.scale(factor) for part, factor in zip(parts, factors, strict=True))
     return sum(others, first)
-
-
-def whole_ratio(ratios: Sequence[Fraction]) -> list[int]:
-    """The smallest whole numbers that have the same ratio: ``[1/2, 1/3] -> [3, 2]``."""
-    common = lcm(*(ratio.denominator for ratio in ratios))
-    whole = [ratio.numerator * (common // ratio.denominator) for ratio in ratios]
-    return [number // gcd(*whole) for number in whole]
 
 
 def chosen_rows(table: _core.Counts, mask: "npt.NDArray[np.bool_]") -> _core.Counts:

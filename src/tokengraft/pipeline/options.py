@@ -10,8 +10,9 @@ from tokengraft.checkpoint.rows import DEFAULT, HoleRows, Init
 from tokengraft.checkpoint.table import TransplantOptions
 from tokengraft.corpus.open import Corpus
 from tokengraft.corpus.options import ReadOptions
-from tokengraft.counts.pretoken_counts import PretokenCounts, as_weight
+from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.counts.threads import CountOptions, HoldOut
+from tokengraft.counts.weights import as_weight
 from tokengraft.errors import OptionError, Progress, number, option, positive, seed, whole_number
 from tokengraft.learn.include import WordList
 from tokengraft.learn.limits import Limits

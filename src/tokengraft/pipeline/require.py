@@ -10,7 +10,8 @@ from tokengraft.checkpoint.model_files import ADAPT_FILES, CARD, written_before
 from tokengraft.checkpoint.table import model_rows, row_step
 from tokengraft.corpus.files import local_name
 from tokengraft.corpus.open import open_corpus, paths_of
-from tokengraft.counts.pretoken_counts import as_weight, is_counts_file
+from tokengraft.counts.pretoken_counts import is_counts_file
+from tokengraft.counts.weights import as_weight
 from tokengraft.errors import CorpusError, OptionError, OutputError, option, require
 from tokengraft.formats.sources import is_tokenizer_file
 from tokengraft.learn.limits import reference_of, require_max_share

@@ -17,14 +17,8 @@ import numpy as np
 from tokengraft.corpus.open import Corpus, paths_of
 from tokengraft.corpus.options import only_paths
 from tokengraft.counts.count import HeldOutCounts, check_text_counts, count, counts_of
-from tokengraft.counts.pretoken_counts import (
-    PretokenCounts,
-    factors_for,
-    is_counts_file,
-    load_weighted,
-    weighted_sum,
-    whole_ratio,
-)
+from tokengraft.counts.pretoken_counts import PretokenCounts, is_counts_file, load_weighted, weighted_sum
+from tokengraft.counts.weights import factors_for, whole_ratio
 from tokengraft.errors import OptionError, option
 from tokengraft.learn.continued import extend
 from tokengraft.learn.extension import Extension

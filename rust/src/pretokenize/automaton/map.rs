@@ -11,8 +11,11 @@ use unicode_normalization_alignments::char::canonical_combining_class;
 use unicode_normalization_alignments::UnicodeNormalization;
 use unicode_segmentation::UnicodeSegmentation;
 
+use super::split::code_at;
+use super::words::Words;
+
 /// Characters of a block.
-const BLOCK: usize = 256;
+pub(super) const BLOCK: usize = 256;
 const BLOCKS: usize = 0x11_0000 / BLOCK;
 
 /// Characters of every kind that never joins a neighbour of these kinds in a grapheme: letters, Hangul syllables, emoji,
@@ -23,6 +26,8 @@ const SEPARATE: &str = "a가각😀क\0\n\u{1F1E6}";
 pub(super) struct CharacterMap {
     steps: Vec<Step>,
     blocks: Vec<OnceLock<Box<Block>>>,
+    /// The next step removes white space.
+    pub(super) words: Option<Words>,
 }
 
 struct Step {
@@ -34,18 +39,22 @@ struct Step {
 }
 
 /// What becomes of the characters of a block, by their last byte.
-struct Block {
-    kinds: [Kind; BLOCK],
+pub(super) struct Block {
+    pub(super) kinds: [Kind; BLOCK],
     /// What becomes of those that change: places in `text`.
     images: [(u16, u16); BLOCK],
     text: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     Same,
     Changed,
     Removed,
+    /// White space that separates words.
+    Space,
+    /// It changes, to such white space.
+    ToSpace,
     /// It depends on the neighbours.
     Unsure,
 }
@@ -57,8 +66,8 @@ impl std::fmt::Debug for CharacterMap {
 }
 
 impl Block {
-    fn image(&self, character: char) -> &str {
-        let (start, end) = self.images[character as usize % BLOCK];
+    pub(super) fn image(&self, code: usize) -> &str {
+        let (start, end) = self.images[code % BLOCK];
         &self.text[usize::from(start)..usize::from(end)]
     }
 }
@@ -66,7 +75,7 @@ impl Block {
 impl CharacterMap {
     /// No normalizer.
     pub(super) fn new() -> Self {
-        Self { steps: Vec::new(), blocks: (0..BLOCKS).map(|_| OnceLock::new()).collect() }
+        Self { steps: Vec::new(), blocks: (0..BLOCKS).map(|_| OnceLock::new()).collect(), words: None }
     }
 
     /// Whether a step of a `tokenizer.json` is such a normalizer.
@@ -97,7 +106,7 @@ impl CharacterMap {
         let (mut changed, mut done) = (String::new(), 0);
         // The last character that was not removed, and the length of what was written before it.
         let (mut previous, mut written) = (0, 0);
-        let (mut at, bytes, first) = (0, text.as_bytes(), self.block('\0'));
+        let (mut at, bytes, first) = (0, text.as_bytes(), self.block(0));
         let mut near = (0, first); // the block of the last character, and its number
         while at < bytes.len() {
             if bytes[at] < 0x80 && first.kinds[bytes[at] as usize] == Kind::Same {
@@ -105,24 +114,24 @@ impl CharacterMap {
                 at += 1;
                 continue;
             }
-            let Some(character) = text[at..].chars().next() else { break };
-            if near.0 != character as usize / BLOCK {
-                near = (character as usize / BLOCK, self.block(character));
+            let (code, width) = code_at(bytes, at);
+            if near.0 != code / BLOCK {
+                near = (code / BLOCK, self.block(code / BLOCK));
             }
             let block = near.1;
-            let end = at + character.len_utf8();
-            match block.kinds[character as usize % BLOCK] {
-                Kind::Same => previous = at,
-                kind @ (Kind::Changed | Kind::Removed) => {
+            let end = at + width;
+            match block.kinds[code % BLOCK] {
+                Kind::Same | Kind::Space => previous = at,
+                kind @ (Kind::Changed | Kind::ToSpace | Kind::Removed) => {
                     changed.reserve(text.len() - done);
                     if done <= previous {
                         written = changed.len() + previous - done;
                     }
                     changed.push_str(&text[done..at]);
-                    if kind == Kind::Changed {
+                    if kind != Kind::Removed {
                         (previous, written) = (at, changed.len());
                     }
-                    changed.push_str(block.image(character));
+                    changed.push_str(block.image(code));
                     done = end;
                 }
                 Kind::Unsure => {
@@ -148,13 +157,12 @@ impl CharacterMap {
 
     /// The characters that two neighbours end and begin with after normalization, if neither depends on the other.
     pub(super) fn across(&self, left: char, right: char) -> Option<(char, char)> {
-        let image = |character: char| {
-            let block = self.block(character);
-            match block.kinds[character as usize % BLOCK] {
-                Kind::Same => Some(character.to_string()),
-                Kind::Changed => Some(block.image(character).to_string()),
-                Kind::Removed | Kind::Unsure => None,
+        let image = |character: char| match self.kind(character) {
+            Kind::Same | Kind::Space => Some(character.to_string()),
+            Kind::Changed | Kind::ToSpace => {
+                Some(self.block(character as usize / BLOCK).image(character as usize).to_string())
             }
+            Kind::Removed | Kind::Unsure => None,
         };
         image(left)?.chars().next_back().zip(image(right)?.chars().next())
     }
@@ -164,19 +172,22 @@ impl CharacterMap {
     fn end_of_stretch(&self, text: &str, at: usize) -> usize {
         let mut end = None;
         for (place, character) in text[at..].char_indices() {
-            match self.block(character).kinds[character as usize % BLOCK] {
+            match self.kind(character) {
                 Kind::Unsure => end = None,
                 Kind::Removed => {}
-                Kind::Same | Kind::Changed if end.is_some() => break,
-                Kind::Same | Kind::Changed => end = Some(at + place + character.len_utf8()),
+                _ if end.is_some() => break,
+                _ => end = Some(at + place + character.len_utf8()),
             }
         }
         end.unwrap_or(text.len())
     }
 
+    pub(super) fn kind(&self, character: char) -> Kind {
+        self.block(character as usize / BLOCK).kinds[character as usize % BLOCK]
+    }
+
     #[inline]
-    fn block(&self, character: char) -> &Block {
-        let number = character as usize / BLOCK;
+    pub(super) fn block(&self, number: usize) -> &Block {
         self.blocks[number].get_or_init(|| Box::new(self.compute(number)))
     }
 
@@ -186,20 +197,21 @@ impl CharacterMap {
             let Some(character) = char::from_u32((number * BLOCK + at) as u32) else { continue };
             let start = block.text.len();
             let image = self.by_crate(0, character.encode_utf8(&mut [0; 4]));
-            block.kinds[at] = if self.is_unsure(character) {
-                Kind::Unsure
-            } else if image.is_empty() {
-                Kind::Removed
-            } else if image.chars().eq([character]) {
-                Kind::Same
-            } else {
-                Kind::Changed
+            let is_same = image.chars().eq([character]);
+            let fits = is_same || start + image.len() <= usize::from(u16::MAX);
+            block.kinds[at] = match self.words.as_ref().map_or(Some(false), |words| words.is_space(&image)) {
+                _ if self.is_unsure(character) => Kind::Unsure,
+                _ if image.is_empty() => Kind::Removed,
+                None => Kind::Unsure,
+                _ if !fits => Kind::Unsure, // right for every character, and slower
+                Some(true) if is_same => Kind::Space,
+                Some(true) => Kind::ToSpace,
+                Some(false) if is_same => Kind::Same,
+                Some(false) => Kind::Changed,
             };
-            if block.kinds[at] == Kind::Changed && start + image.len() <= usize::from(u16::MAX) {
+            if matches!(block.kinds[at], Kind::Changed | Kind::ToSpace) {
                 block.text.push_str(&image);
                 block.images[at] = (start as u16, block.text.len() as u16);
-            } else if block.kinds[at] == Kind::Changed {
-                block.kinds[at] = Kind::Unsure; // right for every character, and slower
             }
         }
         block

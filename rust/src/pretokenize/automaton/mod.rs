@@ -15,5 +15,6 @@ mod steps;
 mod syntax;
 #[cfg(test)]
 mod tests;
+mod words;
 
 pub(crate) use steps::{Automata, Start};

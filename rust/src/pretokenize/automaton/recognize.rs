@@ -17,23 +17,12 @@ const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]
 /// A pipeline with more steps is refused: every step is a call inside that of the step before it.
 const MOST_STEPS: usize = 64;
 
-/// A step whose pattern is not compiled yet.
+/// A step whose pattern, if it has one, is not compiled yet.
 enum Draft {
-    Map(CharacterMap),
-    Normalize(Form),
-    Strip {
-        left: bool,
-        right: bool,
-    },
+    Ready(Step),
     Replace {
         pattern: Node,
         content: String,
-    },
-    Prefix {
-        prefix: String,
-        rule: PrefixRule,
-        /// The next step splits the text before every prefix in it.
-        is_split: bool,
     },
     Split {
         pattern: Node,
@@ -79,13 +68,8 @@ pub(super) fn recognize(normalizer: &Value, pre_tokenizer: &Value, byte_level: b
             Draft::Bytes => unit = Unit::Byte,
             // The text is that of the byte-level alphabet now; nothing changes it any more.
             _ if unit == Unit::Byte => return None,
-            Draft::Map(map) => steps.push(Step::Map(map)),
-            Draft::Normalize(form) => steps.push(Step::Normalize(form)),
-            Draft::Strip { left, right } => steps.push(Step::Strip { left, right }),
-            Draft::Prefix { prefix, rule, is_split } => steps.push(Step::Prefix { prefix, rule, is_split }),
-            Draft::Replace { pattern, content } => {
-                steps.push(Step::Replace { matcher: matcher(pattern)?, content });
-            }
+            Draft::Ready(step) => steps.push(step),
+            Draft::Replace { pattern, content } => steps.push(Step::Replace { matcher: matcher(pattern)?, content }),
         }
     }
     Some((steps, classes))
@@ -137,12 +121,15 @@ impl Drafts {
             return self.map(step);
         }
         let draft = match step["type"].as_str()? {
-            "Strip" => Draft::Strip { left: step["strip_left"].as_bool()?, right: step["strip_right"].as_bool()? },
-            "NFC" => Draft::Normalize(Form::Nfc),
-            "NFKC" => Draft::Normalize(Form::Nfkc),
+            "Strip" => {
+                let [left, right] = [step["strip_left"].as_bool()?, step["strip_right"].as_bool()?];
+                Draft::Ready(Step::Strip { left, right })
+            }
+            "NFC" => Draft::Ready(Step::Normalize(Form::Nfc)),
+            "NFKC" => Draft::Ready(Step::Normalize(Form::Nfkc)),
             "Prepend" => {
                 let prefix = step["prepend"].as_str().filter(|prefix| !prefix.is_empty())?.to_string();
-                Draft::Prefix { prefix, rule: PrefixRule::Always, is_split: false }
+                Draft::Ready(Step::Prefix { prefix, rule: PrefixRule::Always, is_split: false })
             }
             "Replace" => {
                 Draft::Replace { pattern: self.pattern(&step["pattern"])?, content: step["content"].as_str()?.into() }
@@ -155,12 +142,12 @@ impl Drafts {
 
     /// A normalizer of single characters. Those in a row are one.
     fn map(&mut self, step: &Value) -> Option<()> {
-        if let Some(Draft::Map(map)) = self.steps.last_mut() {
+        if let Some(Draft::Ready(Step::Map(map))) = self.steps.last_mut() {
             return map.push(step);
         }
         let mut map = CharacterMap::new();
         map.push(step)?;
-        self.steps.push(Draft::Map(map));
+        self.ready(Step::Map(map));
         Some(())
     }
 
@@ -202,6 +189,10 @@ impl Drafts {
         }
     }
 
+    fn ready(&mut self, step: Step) {
+        self.steps.push(Draft::Ready(step));
+    }
+
     fn split(&mut self, pattern: Node, rule: Rule) {
         self.steps.push(Draft::Split { pattern, rule });
     }
@@ -212,13 +203,16 @@ impl Drafts {
     }
 
     fn whitespace_split(&mut self) {
+        if let Some(Draft::Ready(Step::Map(map))) = self.steps.last_mut() {
+            map.separate_words();
+        }
         self.split_at(Set::by(char::is_whitespace), Rule { behavior: Behavior::Removed, invert: false });
         self.has_no_spaces = true;
     }
 
     fn byte_level(&mut self, step: &Value) -> Option<()> {
         if step["add_prefix_space"].as_bool()? {
-            self.steps.push(Draft::Prefix { prefix: " ".into(), rule: PrefixRule::Missing, is_split: false });
+            self.ready(Step::Prefix { prefix: " ".into(), rule: PrefixRule::Missing, is_split: false });
         }
         if step.get("use_regex").map_or(Some(true), Value::as_bool)? {
             let pattern = parse(GPT2, &mut self.sets)?;
@@ -259,8 +253,13 @@ impl Drafts {
             None | Some(Value::Null) => true,
             Some(split) => split.as_bool()?,
         };
+        if let [.., Draft::Ready(Step::Map(map)), Draft::Split { .. }] = self.steps.as_mut_slice() {
+            if rule == Some(PrefixRule::Missing) && is_split {
+                map.put_before_words(&replacement);
+            }
+        }
         if let Some(rule) = rule {
-            self.steps.push(Draft::Prefix { prefix: replacement.clone(), rule, is_split });
+            self.ready(Step::Prefix { prefix: replacement.clone(), rule, is_split });
         }
         if is_split {
             let pattern = Node::literal(&replacement, &mut self.sets);

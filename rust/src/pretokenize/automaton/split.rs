@@ -58,18 +58,24 @@ struct Characters<'t> {
 impl Read for Characters<'_> {
     #[inline(always)]
     fn class(&self, at: usize) -> (usize, usize) {
-        let Some(&first) = self.bytes.get(at) else { return (self.end, 0) };
-        if first < 0x80 {
-            return (self.classes[first as usize] as usize, 1);
+        if at >= self.bytes.len() {
+            return (self.end, 0);
         }
-        let tail = |place: usize| u32::from(self.bytes.get(at + place).copied().unwrap_or(0) & 0x3F);
-        let first = u32::from(first);
-        let (code, width) = match first {
-            ..=0xDF => (((first & 0x1F) << 6) | tail(1), 2),
-            0xE0..=0xEF => (((first & 0x0F) << 12) | (tail(1) << 6) | tail(2), 3),
-            _ => (((first & 0x07) << 18) | (tail(1) << 12) | (tail(2) << 6) | tail(3), 4),
-        };
-        (self.classes[code as usize] as usize, width)
+        let (code, width) = code_at(self.bytes, at);
+        (self.classes[code] as usize, width)
+    }
+}
+
+/// The character that begins at a place in UTF-8, as its number, and its width.
+#[inline(always)]
+pub(super) fn code_at(bytes: &[u8], at: usize) -> (usize, usize) {
+    let first = usize::from(bytes[at]);
+    let tail = |place: usize| usize::from(bytes.get(at + place).copied().unwrap_or(0) & 0x3F);
+    match first {
+        ..=0x7F => (first, 1),
+        0x80..=0xDF => (((first & 0x1F) << 6) | tail(1), 2),
+        0xE0..=0xEF => (((first & 0x0F) << 12) | (tail(1) << 6) | tail(2), 3),
+        _ => (((first & 0x07) << 18) | (tail(1) << 12) | (tail(2) << 6) | tail(3), 4),
     }
 }
 

@@ -11,6 +11,7 @@ use super::map::CharacterMap;
 use super::recognize::recognize;
 use super::sets::Classes;
 use super::split::{Matcher, Rule};
+use super::words::PADDING;
 use crate::pretokenize::normalize::{is_stable, normalized, Form};
 use crate::pretokenize::pieces::SPACE;
 
@@ -18,9 +19,6 @@ thread_local! {
     /// The memory for text with a prefix, because there is one for every word.
     static BUFFER: Cell<String> = const { Cell::new(String::new()) };
 }
-
-/// What follows a text with a prefix in memory: a short pretoken is read together with the bytes after it.
-const PADDING: &str = "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
 
 /// When a prefix is put before a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,6 +108,12 @@ impl Automata {
             Some(Step::Split { matcher, rule }) => {
                 return matcher.split(*rule, text, at, &self.classes, |piece| {
                     self.apply(step + 1, text, piece, start, emit);
+                });
+            }
+            Some(Step::Map(map)) if map.gives_words() => {
+                return map.words(&text[at], |text, word, has_prefix| {
+                    let done = if has_prefix { 4 } else { 2 }; // the map, a split, a prefix and a split
+                    self.apply(step + done, text, word, start, emit);
                 });
             }
             Some(Step::Map(map)) => map.normalized(&text[at]),

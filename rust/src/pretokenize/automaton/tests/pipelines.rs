@@ -202,9 +202,14 @@ fn real_pipelines_give_the_pretokens_of_the_crate_for_whole_and_for_cut_texts() 
     }
 }
 
-/// Marks of several classes, some of which BERT keeps; characters that become them, or several, or nothing; Hangul in
-/// parts; what joins its neighbours in a grapheme.
-const MARKS: [char; 28] = [
+/// Marks of several classes, some of which BERT keeps; characters that become them, or several, or nothing, or white space
+/// and something else; Hangul in parts; what joins its neighbours in a grapheme.
+const MARKS: [char; 33] = [
+    '´',
+    '\u{a0}',
+    '\u{3000}',
+    '▁',
+    '1',
     'a',
     'A',
     ' ',
@@ -236,18 +241,28 @@ const MARKS: [char; 28] = [
 ];
 
 #[test]
-fn maps_of_characters_give_the_text_of_the_crate_whatever_the_neighbours_are() {
+fn maps_of_characters_give_the_text_and_the_words_of_the_crate_whatever_the_neighbours_are() {
     let mut numbers = Numbers(6);
     let names = ["NFD", "NFKD", "StripAccents", "Lowercase", "Nmt"];
-    for round in 0..60 {
+    let words = |after: Vec<Value>| sequence([vec![json!({"type": "WhitespaceSplit"})], after].concat());
+    let pre_tokenizers = [
+        json!({"type": "Split", "pattern": {"String": " "}, "behavior": "Isolated", "invert": false}),
+        json!({"type": "BertPreTokenizer"}),
+        words(vec![]),
+        words(vec![metaspace("always", true)]),
+        words(vec![metaspace("always", true), digits(true)]),
+        words(vec![metaspace("always", false)]),
+        words(vec![metaspace("never", true)]),
+        words(vec![digits(true), metaspace("always", true)]),
+    ];
+    for round in 0..30 * pre_tokenizers.len() {
         let mut steps: Vec<Value> = (0..numbers.below(4)).map(|_| json!({"type": numbers.pick(&names)})).collect();
         if round % 2 == 0 {
             let strip = [None, Some(true), Some(false)][numbers.below(3)];
             steps.insert(numbers.below(steps.len() + 1), bert(numbers.below(2) == 0, strip));
         }
-        let split = json!({"type": "Split", "pattern": {"String": " "}, "behavior": "Isolated", "invert": false});
-        let both = Both::new(&normalizers(steps), &split).unwrap();
-        for _ in 0..2_000 {
+        let both = Both::new(&normalizers(steps), &pre_tokenizers[round / 30]).unwrap();
+        for _ in 0..1_000 {
             both.compare(&numbers.text(&MARKS, 12));
         }
     }
