@@ -1,14 +1,18 @@
 //! Text to token ids: splits documents into pretokens and encodes them. A short pretoken is encoded once.
 
-use std::hash::Hasher;
+mod recent;
+
+use std::hash::BuildHasher;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rapidfuzz::distance::levenshtein;
 use rayon::prelude::*;
-use rustc_hash::{FxHashMap, FxHasher};
+use rustc_hash::{FxBuildHasher, FxHashMap};
 
-use crate::bpe::PretokenEncoder;
+use self::recent::{Recent, Short};
+use crate::bpe::{in_parallel, PretokenEncoder};
+use crate::count::Words;
 use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::pretokenize::{Pretokenizer, Sink};
@@ -48,13 +52,16 @@ pub struct Segmenter {
     models: Vec<Arc<Model>>,
     /// By the hash of the pretoken, so that threads seldom wait for each other.
     known: Vec<Mutex<Known>>,
+    /// Those of threads that do not segment at the moment.
+    recent: Mutex<Vec<Recent>>,
 }
 
 impl Segmenter {
     /// A segmenter that splits text by a pipeline, which must be that of all models.
     #[must_use]
     pub fn new(pretokenizer: Pretokenizer, models: Vec<Arc<Model>>) -> Self {
-        Self { pretokenizer, models, known: (0..SHARDS).map(|_| Mutex::default()).collect() }
+        let known = (0..SHARDS).map(|_| Mutex::default()).collect();
+        Self { pretokenizer, models, known, recent: Mutex::default() }
     }
 
     /// The tokens of documents with each model.
@@ -65,8 +72,13 @@ impl Segmenter {
     /// it is stopped.
     pub fn segment(&self, documents: &[&str], stop: &Stop) -> Result<Vec<Segmented>> {
         let groups = groups(documents);
-        let parts: Vec<Result<Vec<Segmented>>> =
-            groups.into_par_iter().map(|group| self.segment_group(&documents[group], stop)).collect();
+        let idle = || self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        let take = || idle().pop().unwrap_or_default();
+        let segment = |recent: &mut Recent, group: Range<usize>| {
+            Ok(self.segment_group(&documents[group], recent, stop)) // the first error is that of the first group
+        };
+        let (parts, recent) = in_parallel(&groups, take, segment)?;
+        idle().extend(recent);
         let mut done: Vec<Segmented> = self.models.iter().map(|_| Segmented::default()).collect();
         for part in parts {
             for (all, more) in done.iter_mut().zip(part?) {
@@ -79,11 +91,18 @@ impl Segmenter {
         Ok(done)
     }
 
-    fn segment_group(&self, documents: &[&str], stop: &Stop) -> Result<Vec<Segmented>> {
+    fn segment_group(&self, documents: &[&str], recent: &mut Recent, stop: &Stop) -> Result<Vec<Segmented>> {
         let encoders = self.models.iter().map(|model| ModelEncoder::new(model)).collect();
         let done = self.models.iter().map(|_| Segmented::default()).collect();
-        let mut all =
-            Encoder { encoders, known: &self.known, done, string: String::new(), symbols: Vec::new(), error: None };
+        let mut all = Encoder {
+            encoders,
+            known: &self.known,
+            recent,
+            done,
+            string: String::new(),
+            symbols: Vec::new(),
+            error: None,
+        };
         for document in documents {
             let before: Vec<usize> = all.done.iter().map(|done| done.ids.len()).collect();
             for part in parts(&self.pretokenizer, document)? {
@@ -246,7 +265,8 @@ fn boundary(text: &str, mut at: usize) -> usize {
 struct Known {
     /// Where the entry of a pretoken begins in `numbers`: for each model the number of its tokens, the number by merges
     /// alone, and their ids.
-    places: FxHashMap<Box<[u8]>, usize>,
+    short: FxHashMap<Words, usize>,
+    long: FxHashMap<Box<[u8]>, usize>,
     numbers: Vec<u32>,
 }
 
@@ -295,6 +315,7 @@ impl<'m> ModelEncoder<'m> {
 struct Encoder<'s> {
     encoders: Vec<ModelEncoder<'s>>,
     known: &'s [Mutex<Known>],
+    recent: &'s mut Recent,
     done: Vec<Segmented>,
     string: String,
     symbols: Vec<u32>,
@@ -302,13 +323,27 @@ struct Encoder<'s> {
 }
 
 impl Encoder<'_> {
-    fn encode(&mut self, pretoken: &[u8]) -> Result<()> {
-        let mut hasher = FxHasher::default();
-        hasher.write(pretoken);
-        let shard = &self.known[(hasher.finish() >> 32) as usize % SHARDS];
-        let mut known = shard.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(&place) = known.places.get(pretoken) {
-            append(&mut self.done, &known.numbers[place..]);
+    fn encode(&mut self, bytes: &[u8], at: Range<usize>) -> Result<()> {
+        let short = Short::new(bytes, at.clone());
+        if let Some(numbers) = short.and_then(|short| self.recent.numbers(short)) {
+            append(&mut self.done, numbers);
+            return Ok(());
+        }
+        self.encode_known(&bytes[at], short)
+    }
+
+    /// Encodes a pretoken if it is not known.
+    fn encode_known(&mut self, pretoken: &[u8], short: Option<Short>) -> Result<()> {
+        let hash = short.map_or_else(|| FxBuildHasher.hash_one(pretoken), |short| short.hash);
+        let mut known = self.known[hash as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner);
+        let place = match short {
+            Some(short) => known.short.get(&short.words),
+            None => known.long.get(pretoken),
+        };
+        if let Some(&place) = place {
+            let numbers = &known.numbers[place..];
+            let length = append(&mut self.done, numbers);
+            short.into_iter().for_each(|short| self.recent.put(short, &numbers[..length]));
             return Ok(());
         }
         if known.numbers.len() > MOST_KNOWN / SHARDS {
@@ -324,31 +359,33 @@ impl Encoder<'_> {
                 ((known.numbers.len() - start - 2) as u32, by_merges as u32);
         }
         append(&mut self.done, &known.numbers[place..]);
-        if pretoken.len() <= LONGEST_KNOWN {
-            known.places.insert(pretoken.into(), place);
-        } else {
-            known.numbers.truncate(place);
+        match short {
+            Some(short) => drop(known.short.insert(short.words, place)),
+            None if pretoken.len() <= LONGEST_KNOWN => drop(known.long.insert(pretoken.into(), place)),
+            None => known.numbers.truncate(place),
         }
         Ok(())
     }
 }
 
-/// Appends the tokens of an entry of [`Known`].
-fn append(all: &mut [Segmented], mut numbers: &[u32]) {
+/// Appends the tokens of an entry of [`Known`], and gives the length of the entry.
+fn append(all: &mut [Segmented], numbers: &[u32]) -> usize {
+    let mut after = numbers;
     for done in all {
-        let [count, by_merges, rest @ ..] = numbers else { return };
-        let (ids, after) = rest.split_at(*count as usize);
+        let [count, by_merges, rest @ ..] = after else { break };
+        let (ids, others) = rest.split_at(*count as usize);
         done.ids.extend_from_slice(ids);
         done.tokens_by_merges += u64::from(*by_merges);
-        numbers = after;
+        after = others;
     }
+    numbers.len() - after.len()
 }
 
 impl Sink for Encoder<'_> {
     fn pretoken(&mut self, bytes: &[u8], at: Range<usize>) {
         self.done.iter_mut().for_each(|done| done.pretokens += 1);
         if self.error.is_none() {
-            self.error = self.encode(&bytes[at]).err();
+            self.error = self.encode(bytes, at).err();
         }
     }
 

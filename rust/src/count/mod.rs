@@ -16,4 +16,5 @@ pub use counts::Counts;
 pub use documents::{Block, Document, Documents};
 pub use hold_out::{Copies, HoldOut, Verdict};
 pub use rows::Rows;
+pub(crate) use table::{short_key, Words, INLINE};
 pub use tally::{Limits, Tally};

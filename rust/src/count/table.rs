@@ -7,7 +7,7 @@ use crate::memory::{free_slots, prefetch};
 use std::ops::Range;
 
 /// Keys of at most this many bytes live inside their slot.
-pub(super) const INLINE: usize = 23;
+pub(crate) const INLINE: usize = 23;
 /// Short keys looked up together. Current cores keep about 32 loads in flight.
 const BATCH: usize = 32;
 /// Long keys looked up together: each needs two loads, one after the other.
@@ -32,7 +32,7 @@ const SEEDS: [u64; 3] = [0x9E37_79B9_7F4A_7C15, 0xD1B5_4A32_D192_ED03, 0x8CB9_2B
 ///
 /// A short key is its bytes, little end first, with its length plus one in the top byte of the third word, so that no
 /// key is 0. A long one is its first 16 bytes, then `LONG`, 16 bits of its hash, and its place in the arena.
-type Words = [u64; 3];
+pub(crate) type Words = [u64; 3];
 
 /// The words of a key and its count; free when all are 0.
 ///
@@ -89,21 +89,11 @@ impl Table {
     /// Counts one occurrence of the key at a place in some bytes.
     #[inline(always)]
     pub(crate) fn add(&mut self, bytes: &[u8], at: Range<usize>) {
-        let length = at.len();
-        if length > INLINE {
+        if at.len() > INLINE {
             self.add_long_later(&bytes[at]);
             return;
         }
-        // 24 bytes at once and a mask: copying just the key would branch on its length, which cannot be predicted.
-        let words = match bytes.get(at.start..at.start + 24) {
-            Some(around) => {
-                let (mask, length_word) = &MASKS[length];
-                let word = |place: usize| word64(&around[8 * place..8 * place + 8]) & mask[place];
-                [word(0), word(1), word(2) | length_word]
-            }
-            None => pack(&bytes[at]),
-        };
-        let hash = hash(words);
+        let (words, hash) = short_key(bytes, at);
         self.prefetch(hash);
         self.pending[self.waiting] = (hash, words);
         self.waiting += 1;
@@ -322,6 +312,21 @@ fn hash_of(slot: &Slot, arena: &[u8]) -> u64 {
     } else {
         hash([slot[0], slot[1], slot[2]])
     }
+}
+
+/// The words of a key of at most [`INLINE`] bytes at a place in some bytes, and their hash.
+#[inline(always)]
+pub(crate) fn short_key(bytes: &[u8], at: Range<usize>) -> (Words, u64) {
+    // 24 bytes at once and a mask: copying just the key would branch on its length, which cannot be predicted.
+    let words = match bytes.get(at.start..at.start + 24) {
+        Some(around) => {
+            let (mask, length_word) = &MASKS[at.len()];
+            let word = |place: usize| word64(&around[8 * place..8 * place + 8]) & mask[place];
+            [word(0), word(1), word(2) | length_word]
+        }
+        None => pack(&bytes[at]),
+    };
+    (words, hash(words))
 }
 
 /// A key of at most 23 bytes as words: bytes past its end are 0.

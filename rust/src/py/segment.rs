@@ -37,9 +37,9 @@ impl PySegmenter {
             self.0.segment(&documents.iter().map(|document| &**document).collect::<Vec<&str>>(), stop)
         })?;
         let one = |done: Segmented| {
-            let ids = words(py, done.ids.len() * 4, done.ids.iter().flat_map(|id| id.to_ne_bytes()))?;
-            let ends = done.lengths.iter().flat_map(|length| length.to_ne_bytes());
-            Ok((ids, words(py, done.lengths.len() * 8, ends)?, done.pretokens, done.tokens_by_merges))
+            let ids = numbers(py, done.ids.iter().map(|id| id.to_ne_bytes()))?;
+            let lengths = numbers(py, done.lengths.iter().map(|length| length.to_ne_bytes()))?;
+            Ok((ids, lengths, done.pretokens, done.tokens_by_merges))
         };
         all.into_iter().map(one).collect()
     }
@@ -60,17 +60,16 @@ pub(super) fn edit_distances<'py>(
     theirs: (&[u8], &[u8]),
     longest: usize,
 ) -> PyResult<Bound<'py, PyBytes>> {
-    let numbers =
+    let tokens =
         |bytes: &[u8]| -> Vec<u32> { bytes.chunks_exact(4).map(|word| native(word, u32::from_ne_bytes)).collect() };
     let places = |bytes: &[u8]| -> Vec<usize> {
         bytes.chunks_exact(8).map(|word| native(word, u64::from_ne_bytes) as usize).collect()
     };
     let edits = interruptible(py, |stop| {
-        let (ours, theirs) = ((numbers(ours.0), places(ours.1)), (numbers(theirs.0), places(theirs.1)));
+        let (ours, theirs) = ((tokens(ours.0), places(ours.1)), (tokens(theirs.0), places(theirs.1)));
         crate::segment::edit_distances((&ours.0, &ours.1), (&theirs.0, &theirs.1), longest, stop)
     })?;
-    let edits = edits.iter().map(|edits| edits.map_or(-1, |edits| edits as i64));
-    words(py, edits.len() * 8, edits.flat_map(i64::to_ne_bytes))
+    numbers(py, edits.iter().map(|edits| edits.map_or(-1, |edits| edits as i64).to_ne_bytes()))
 }
 
 /// The number in some bytes, of which there are as many as it has.
@@ -80,10 +79,13 @@ fn native<const N: usize, T: Default>(bytes: &[u8], number: impl Fn([u8; N]) -> 
 
 type PySegmented<'py> = (Bound<'py, PyBytes>, Bound<'py, PyBytes>, u64, u64);
 
-/// Bytes of a known number.
-fn words<'py>(py: Python<'py>, length: usize, bytes: impl Iterator<Item = u8>) -> PyResult<Bound<'py, PyBytes>> {
-    PyBytes::new_with(py, length, |out| {
-        out.iter_mut().zip(bytes).for_each(|(place, byte)| *place = byte);
+/// Numbers, one after the other.
+fn numbers<const N: usize>(
+    py: Python<'_>,
+    numbers: impl ExactSizeIterator<Item = [u8; N]>,
+) -> PyResult<Bound<'_, PyBytes>> {
+    PyBytes::new_with(py, numbers.len() * N, |out| {
+        out.chunks_exact_mut(N).zip(numbers).for_each(|(place, number)| place.copy_from_slice(&number));
         Ok(())
     })
 }

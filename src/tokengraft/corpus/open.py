@@ -11,6 +11,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from heapq import heapify, heapreplace
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -278,12 +279,14 @@ def input_documents(
         try:
             for block in source.blocks(cut):
                 texts, replaced, skipped = block.documents(skip_bad=read_options.skip_bad)
-                short = [text for text in texts if longest is None or _n_bytes(text) <= longest]
-                if len(short) < len(texts) and not read_options.skip_bad:
-                    raise too_long(source.name, max(map(_n_bytes, texts)), cut)
+                sizes = [*map(_n_bytes, texts)]
+                is_short = [longest is None or size <= longest for size in sizes]
+                if not all(is_short) and not read_options.skip_bad:
+                    raise too_long(source.name, max(sizes), cut)
+                short = [*compress(texts, is_short)]
                 totals += Totals(
                     documents=len(short),
-                    bytes=sum(map(_n_bytes, short)),
+                    bytes=sum(compress(sizes, is_short)),
                     characters=sum(map(len, short)),
                     replaced=replaced,
                     skipped=skipped + len(texts) - len(short),

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -240,7 +241,8 @@ def _from_text(
     if base is not None:
         compared = {key: DocumentComparison(tok, loaded[base], edits=edits) for key, tok in loaded.items()}
     segmenters = [(names, Segmenter(*(loaded[name] for name in names))) for names in same_pipelines(loaded)]
-    for batch in batches(documents):
+
+    def measure(batch: list[str]) -> None:
         # Blank lines of text files are no documents, so blank rows of JSON lines and Parquet are none either.
         has_text = np.array([bool(document.strip()) for document in batch])
         size.add(batch, has_text)
@@ -251,6 +253,15 @@ def _from_text(
             totals[key].add(batch, found)
         for key, comparison in compared.items():
             comparison.add(segments[key], segments[base or key], has_text)
+
+    with ThreadPoolExecutor(1) as thread:  # a batch is measured while the next one is read
+        measured: Future[None] | None = None
+        for batch in batches(documents):
+            if measured:
+                measured.result()
+            measured = thread.submit(measure, batch)
+        if measured:
+            measured.result()
     scores = {key: _score(key, name, size, found) for key, found in totals.items()}
     for key, comparison in compared.items():
         used = share(len(totals[key].counted.keys() & comparison.added), len(comparison.added))

@@ -15,7 +15,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -160,6 +159,8 @@ def _import_faster() -> None:
     because it keeps the results of 550 folders in a cache of 128. That is over half of the time of its import. Another
     version of transformers may do it in another way: then nothing happens.
     """
+    from importlib.metadata import version
+
     package = ModuleType("transformers")
     with suppress(Exception):
         package.__path__ = importlib.util.find_spec("transformers").submodule_search_locations  # type: ignore
