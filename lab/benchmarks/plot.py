@@ -12,7 +12,7 @@ from lab.benchmarks.tables import SERIES, power_text
 WIDTH, HEIGHT = 720, 400
 LEFT, RIGHT, TOP, BOTTOM = 64, 190, 20, 36
 GREY = "#7d828c"
-COLOURS = {"wc": GREY, "count": "#2f9e6e", "learn": "#d9822b", "extend": "#4c7fe0"}
+COLOURS = {"wc": GREY, "count": "#2f9e6e", "learn": "#d9822b", "extend": "#4c7fe0", "adapt": "#a45fc4"}
 FONT = "font-family='system-ui, -apple-system, Segoe UI, Roboto, Helvetica, Arial, sans-serif'"
 
 
@@ -31,14 +31,14 @@ class Axis:
 def plot(found: Mapping[str, Any]) -> str:
     """The SVG of a scaling table."""
     rows = found["rows"]
-    times = [row[name]["wall"] for row in rows for name in SERIES]
+    times = [row[name]["wall"] for row in rows for name in SERIES if name in row]
     ticks = _ticks(min(times), max(times))
     x = Axis([row["bytes"] for row in rows], LEFT, WIDTH - RIGHT)
     y = Axis(ticks, HEIGHT - BOTTOM, TOP)
     lines = [*_grid(x, y, [row["bytes"] for row in rows], ticks)]
     for name in SERIES:
-        points = [(x(row["bytes"]), y(row[name]["wall"])) for row in rows]
-        lines += _line(name, points)
+        points = [(x(row["bytes"]), y(row[name]["wall"])) for row in rows if name in row]
+        lines += _line(name, points) if points else []
     lines += _labels(found, y)
     title = "Seconds by size of text"
     head = f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {WIDTH} {HEIGHT}' role='img' aria-label='{title}'"
@@ -77,11 +77,11 @@ def _line(name: str, points: list[tuple[float, float]]) -> list[str]:
 def _labels(found: Mapping[str, Any], y: Axis) -> list[str]:
     """Names beside the ends of the lines, at least a line of text apart."""
     last = found["rows"][-1]
-    wanted = sorted((y(last[name]["wall"]), name) for name in SERIES)
+    wanted = sorted((y(last[name]["wall"]), name) for name in SERIES if name in last)
     lines, below = [], TOP - 18.0
     for at, name in wanted:
         below = max(at, below + 18)
-        label = SERIES[name].replace("`", "").replace("tokengraft ", "")
+        label = SERIES[name].replace("`", "").replace("tokengraft ", "").replace(" --swap auto", "")
         power = power_text(found["exponents"][name])
         lines.append(
             f"<text x='{WIDTH - RIGHT + 12}' y='{below + 5}' fill='{COLOURS[name]}' font-weight='600'>{label}"

@@ -282,6 +282,7 @@ def transplant(setup: Setup, width: int, layers: int) -> Table:
             "cp": lambda _: _copy(weights, setup.scratch / "copy"),
             "cp-tables": lambda _: _copy([first, last], setup.scratch / "copy"),
             "transplant": lambda _: _transplant(model, new, setup.scratch / "copy"),
+            "linked": lambda _: _transplant(model, new, setup.scratch / "copy", "--hard-link"),
             "fixed": lambda _: _transplant(model, new, None),
         },
         setup.rounds,
@@ -290,6 +291,7 @@ def transplant(setup: Setup, width: int, layers: int) -> Table:
         "cp": "`cp` of all weights, synced",
         "cp-tables": f"`cp` of the two shards with tables ({(sizes[first] + sizes[last]) / 1e9:.1f} GB), synced",
         "transplant": "`tokengraft transplant`, everything compared and synced",
+        "linked": "the same with `--hard-link`: shards that do not change are not copied",
         "fixed": "of it, without weights (`--dry-run`): both tokenizers, plan, configs",
     }
     shutil.rmtree(model)
@@ -303,11 +305,11 @@ def _copy(paths: list[Path], out: Path) -> Run:
     return command("sh", "-c", 'cp --reflink=never "$@" && sync', "sh", *paths, out)
 
 
-def _transplant(model: Path, new: Path, out: Path | None) -> Run:
+def _transplant(model: Path, new: Path, out: Path | None, *options: str) -> Run:
     if out is None:
         return tokengraft("transplant", model, new, "--dry-run", "--json")
     _clear(out)
-    return tokengraft("transplant", model, new, "--out", out, "--quiet", "--json")
+    return tokengraft("transplant", model, new, "--out", out, "--quiet", "--json", *options)
 
 
 def _clear(folder: Path) -> None:

@@ -88,7 +88,7 @@ def measure(setup: rows.Setup, options: argparse.Namespace) -> dict[str, Any]:
                 print(f"\n{tables.blocks(result)['memory']}", flush=True)
     if "scaling" in options.only:
         start = time.perf_counter()
-        result["scaling"] = scaling(setup, tuple(size for size in SIZES if size <= options.largest))
+        result["scaling"] = scaling(setup, tuple(size for size in SIZES if size <= options.largest), options.keep)
         print(f"\n## scaling ({time.perf_counter() - start:.0f} s)\n\n{tables.blocks(result)['scaling']}", flush=True)
     return result
 

@@ -9,8 +9,9 @@ SERIES = {
     "count": "`tokengraft count`",
     "learn": "learning alone",
     "extend": "`tokengraft extend`",
+    "adapt": "`tokengraft adapt --swap auto`",
 }
-PEAKS = ("count", "extend")
+PEAKS = ("count", "extend", "adapt")
 
 
 def markdown(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
@@ -31,7 +32,7 @@ def scaling_table(found: Mapping[str, Any]) -> str:
     """The table of `scaling`, with the exponents as its last row."""
     rows = [
         [_bytes(row["bytes"]), f"{row['distinct']:,}", *(_seconds(row, name) for name in SERIES),
-         *(_bytes(row[name]["peak"]) for name in PEAKS)]
+         *(_bytes(row[name]["peak"]) if name in row else "" for name in PEAKS)]
         for row in found["rows"]
     ]  # fmt: skip
     powers = [*(power_text(found["exponents"][name]) for name in ("distinct", *SERIES)), *("" for _ in PEAKS)]
@@ -46,8 +47,10 @@ def power_text(exponent: float | None) -> str:
 
 
 def _seconds(row: Mapping[str, Any], name: str) -> str:
+    if name not in row:
+        return ""
     wall = row[name]["wall"]
-    ratio = f" ({wall / row['wc']['wall']:.2f})" if name in ("count", "extend") else ""
+    ratio = f" ({wall / row['wc']['wall']:.2f})" if name in ("count", "extend", "adapt") else ""
     return f"{_number(wall)}{ratio}"
 
 
