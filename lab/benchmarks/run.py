@@ -12,7 +12,7 @@ import argparse
 import json
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +33,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=options.folder, prefix="tokengraft-benchmark-") as scratch:
         folders = Folders(options.tokenizers, Path(scratch))
         setup = rows.Setup(options.text, folders, options.tokens, Path(scratch), options.rounds)
-        result = measure(setup, options)
-    if options.json:
-        result = _with_earlier(result, options.json)
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        for result in measure(setup, options):
+            if options.json:
+                result = _with_earlier(result, options.json)
+                options.json.parent.mkdir(parents=True, exist_ok=True)
+                options.json.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     print(f"\n{tables.blocks(result)['setting']}")
 
 
@@ -73,12 +73,13 @@ def _options() -> argparse.Namespace:
     return options
 
 
-def measure(setup: rows.Setup, options: argparse.Namespace) -> dict[str, Any]:
-    """Runs everything that is asked for, and prints each table when it is finished."""
+def measure(setup: rows.Setup, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Runs everything that is asked for, and prints each table when it is finished. Yields the result so far."""
     words(setup.text)  # into the page cache
     counts = setup.scratch / "counts.parquet"
     setup.count(setup.llama3, setup.text, counts)
     result: dict[str, Any] = {"setting": setting(), "input": _input(setup, in_python(DISTINCT, counts)), "tables": []}
+    yield result
     for name, run in _measurements(setup, options).items():
         if name in options.only:
             start = time.perf_counter()
@@ -86,11 +87,12 @@ def measure(setup: rows.Setup, options: argparse.Namespace) -> dict[str, Any]:
             print(f"\n## {name} ({time.perf_counter() - start:.0f} s)\n\n{tables.blocks(result)[name]}", flush=True)
             if name == "learning":
                 print(f"\n{tables.blocks(result)['memory']}", flush=True)
+            yield result
     if "scaling" in options.only:
         start = time.perf_counter()
         result["scaling"] = scaling(setup, tuple(size for size in SIZES if size <= options.largest), options.keep)
         print(f"\n## scaling ({time.perf_counter() - start:.0f} s)\n\n{tables.blocks(result)['scaling']}", flush=True)
-    return result
+        yield result
 
 
 def _measurements(setup: rows.Setup, options: argparse.Namespace) -> dict[str, Callable[[], rows.Table]]:

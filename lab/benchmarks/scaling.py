@@ -34,7 +34,7 @@ def _row(setup: Setup, size: int, keep: Path | None, rounds: int) -> dict[str, A
     if keep:
         out = setup.scratch / "swapped"
         arguments = ("--target", text, "--keep", keep, "--swap", "auto", "--out", out, "--force", "--quiet")
-        runs["adapt"] = tokengraft("adapt", setup.llama3, *arguments)
+        runs |= in_turn({"adapt": lambda _: tokengraft("adapt", setup.llama3, *arguments)}, 1)
     row = {"bytes": text.stat().st_size, "distinct": in_python(DISTINCT, counts), **runs}
     text.unlink()
     counts.unlink()

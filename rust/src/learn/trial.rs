@@ -67,6 +67,11 @@ impl Entry {
     pub(super) fn new(word: u32, at: u32) -> Self {
         Self { word, at, level: f64::NEG_INFINITY, saved: 0, state: State::Bound, tokens: None }
     }
+
+    /// Whether its word was never judged.
+    fn is_new(&self) -> bool {
+        self.state == State::Bound && self.level == f64::NEG_INFINITY
+    }
 }
 
 /// What an entry says about its word.
@@ -190,6 +195,9 @@ impl<'l> Judge<'l> {
             }
         };
         let is_stale = |entry: &mut Entry| {
+            if entry.is_new() {
+                return true;
+            }
             let is_touched = self.past[entry.word as usize].touched > trial.step;
             let is_low = self.may_change(entry, score);
             if is_touched && has_scores && !is_low {
@@ -201,8 +209,9 @@ impl<'l> Judge<'l> {
             trial.entries.iter_mut().filter_map(|entry| is_stale(entry).then_some(entry)).collect();
         let judge_all = |parts: &mut Parts<'l>, entries: &mut [&mut Entry]| -> Result<()> {
             // Words are far apart in memory. They are read for some entries together, so that the processor waits once.
-            let first = |entry: &&mut Entry| self.words[entry.word as usize].tokens.first().map_or(0, |token| *token);
-            black_box(entries.iter().map(first).fold(0, u32::wrapping_add));
+            let first = |word: usize| self.words[word].tokens.first().map_or(0, |token| *token);
+            let read = |entry: &&mut Entry| first(entry.word as usize) ^ self.past[entry.word as usize].touched;
+            black_box(entries.iter().map(read).fold(0, u32::wrapping_add));
             entries.iter_mut().try_for_each(|entry| judge(parts, entry))
         };
         if stale.len() < MANY {

@@ -55,6 +55,8 @@ pub(super) enum Kind {
     Space,
     /// It changes, to such white space.
     ToSpace,
+    /// It changes, to text that ends with such white space.
+    Apart,
     /// It depends on the neighbours.
     Unsure,
 }
@@ -122,7 +124,7 @@ impl CharacterMap {
             let end = at + width;
             match block.kinds[code % BLOCK] {
                 Kind::Same | Kind::Space => previous = at,
-                kind @ (Kind::Changed | Kind::ToSpace | Kind::Removed) => {
+                kind @ (Kind::Changed | Kind::ToSpace | Kind::Apart | Kind::Removed) => {
                     changed.reserve(text.len() - done);
                     if done <= previous {
                         written = changed.len() + previous - done;
@@ -159,7 +161,7 @@ impl CharacterMap {
     pub(super) fn across(&self, left: char, right: char) -> Option<(char, char)> {
         let image = |character: char| match self.kind(character) {
             Kind::Same | Kind::Space => Some(character.to_string()),
-            Kind::Changed | Kind::ToSpace => {
+            Kind::Changed | Kind::ToSpace | Kind::Apart => {
                 Some(self.block(character as usize / BLOCK).image(character as usize).to_string())
             }
             Kind::Removed | Kind::Unsure => None,
@@ -199,17 +201,15 @@ impl CharacterMap {
             let image = self.by_crate(0, character.encode_utf8(&mut [0; 4]));
             let is_same = image.chars().eq([character]);
             let fits = is_same || start + image.len() <= usize::from(u16::MAX);
-            block.kinds[at] = match self.words.as_ref().map_or(Some(false), |words| words.is_space(&image)) {
-                _ if self.is_unsure(character) => Kind::Unsure,
+            let kind = match self.words.as_ref().map_or(Kind::Changed, |words| words.kind(&image)) {
+                _ if self.is_unsure(character) || !fits => Kind::Unsure, // right for every character, and slower
                 _ if image.is_empty() => Kind::Removed,
-                None => Kind::Unsure,
-                _ if !fits => Kind::Unsure, // right for every character, and slower
-                Some(true) if is_same => Kind::Space,
-                Some(true) => Kind::ToSpace,
-                Some(false) if is_same => Kind::Same,
-                Some(false) => Kind::Changed,
+                Kind::Changed if is_same => Kind::Same,
+                Kind::ToSpace if is_same => Kind::Space,
+                kind => kind,
             };
-            if matches!(block.kinds[at], Kind::Changed | Kind::ToSpace) {
+            block.kinds[at] = kind;
+            if matches!(kind, Kind::Changed | Kind::ToSpace | Kind::Apart) {
                 block.text.push_str(&image);
                 block.images[at] = (start as u16, block.text.len() as u16);
             }

@@ -63,11 +63,17 @@ impl Word<'_> {
 }
 
 impl Words {
-    /// Whether an image is white space. None if only a part of it is, or if it has the prefix in it.
-    pub(super) fn is_space(&self, image: &str) -> Option<bool> {
-        let is_space = image.chars().all(char::is_whitespace);
-        let is_clear = self.prefix.is_empty() || !image.contains(&self.prefix);
-        (is_clear && (is_space || !image.contains(char::is_whitespace))).then_some(is_space)
+    /// The kind of a character that becomes some text.
+    pub(super) fn kind(&self, image: &str) -> Kind {
+        if !self.prefix.is_empty() && image.contains(&self.prefix) {
+            return Kind::Unsure;
+        }
+        match image.chars().next_back().is_some_and(char::is_whitespace) {
+            true if image.trim().is_empty() => Kind::ToSpace,
+            true => Kind::Apart,
+            false if image.contains(char::is_whitespace) => Kind::Unsure,
+            false => Kind::Changed,
+        }
     }
 }
 
@@ -98,6 +104,7 @@ impl CharacterMap {
     pub(super) fn words(&self, text: &str, mut emit: impl FnMut(&str, Range<usize>, bool)) {
         let Some(Words { prefix }) = &self.words else { return };
         let mut word = Word { text, prefix, buffer: prefix.clone(), start: 0, done: 0 };
+        // `space`: where to begin again if there is no word, because a character depends on the one before it.
         let (mut at, mut space, bytes, first) = (0, 0, text.as_bytes(), self.block(0));
         let mut near = (0, first); // the block of the last character, and its number
         while at < bytes.len() {
@@ -120,10 +127,24 @@ impl CharacterMap {
                     (space, at) = (at, at + width);
                     word.clear(at);
                 }
-                Kind::Unsure => {
-                    // From the beginning of the word; or from the last character before it, if there is none.
+                Kind::Apart if !self.may_join(text, at + width) => {
+                    let mut parts = near.1.image(code).split(char::is_whitespace);
+                    word.change(at, width, parts.next().unwrap_or_default());
+                    at += width;
+                    for part in parts {
+                        word.end(at, &mut emit);
+                        word.clear(at);
+                        if !part.is_empty() {
+                            word.start -= width; // it is not as in the text
+                            word.buffer.push_str(part);
+                        }
+                    }
+                    space = at;
+                }
+                Kind::Apart | Kind::Unsure => {
                     let start = if word.is_empty(at) { space } else { word.start };
                     at = self.end_of_words(text, at);
+                    space = at;
                     word.clear(at);
                     let normalized = self.normalized(&text[start..at]);
                     for some in normalized.split(char::is_whitespace).filter(|some| !some.is_empty()) {
@@ -136,6 +157,12 @@ impl CharacterMap {
         word.end(at, &mut emit);
     }
 
+    /// Whether the character at a place may depend on the one before it.
+    fn may_join(&self, text: &str, at: usize) -> bool {
+        let next = text[at..].chars().next();
+        next.is_some_and(|next| matches!(self.kind(next), Kind::Removed | Kind::Unsure))
+    }
+
     /// Where a text may be cut after a character that depends on its neighbours: after white space.
     fn end_of_words(&self, text: &str, at: usize) -> usize {
         let mut after_space = false;
@@ -144,7 +171,7 @@ impl CharacterMap {
             if after_space && !matches!(kind, Kind::Removed | Kind::Unsure) {
                 return at + place;
             }
-            after_space = matches!(kind, Kind::Space | Kind::ToSpace);
+            after_space = matches!(kind, Kind::Space | Kind::ToSpace | Kind::Apart);
         }
         text.len()
     }
