@@ -73,7 +73,7 @@ impl Buckets {
     fn new<T: AsRef<str>>(texts: &[T], numbers: &[u32], stop: &Stop) -> Result<Self> {
         let keyed = |number: &u32| {
             let (text, number) = (texts[*number as usize].as_ref(), *number);
-            text.char_indices().map(move |(at, _)| (key(&text.as_bytes()[at..], 0), (number, at as u32)))
+            text.char_indices().map(move |(at, _)| (key_at(text.as_bytes(), at), (number, at as u32)))
         };
         let mut ends = vec![0; BUCKETS + 1];
         numbers.iter().flat_map(keyed).for_each(|(key, _)| ends[bucket(key) + 1] += 1);
@@ -102,6 +102,16 @@ fn bucket(key: u64) -> usize {
     (key >> 48) as usize
 }
 
+/// The key of a suffix of a text.
+#[inline]
+fn key_at(text: &[u8], at: usize) -> u64 {
+    match text.last_chunk::<KEY>() {
+        // Nearly every suffix of a word is short, and copying it alone takes longer.
+        Some(last) if text.len() - at < KEY => u64::from_be_bytes(*last) << (8 * (KEY - (text.len() - at))),
+        _ => key(&text[at..], 0),
+    }
+}
+
 /// The first bytes as a number; missing ones are `fill`.
 fn key(bytes: &[u8], fill: u8) -> u64 {
     if let Some(first) = bytes.first_chunk::<KEY>() {
@@ -110,4 +120,19 @@ fn key(bytes: &[u8], fill: u8) -> u64 {
     let mut first = [fill; KEY];
     first[..bytes.len()].copy_from_slice(bytes);
     u64::from_be_bytes(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_of_a_suffix_is_that_of_its_bytes() {
+        for length in 0..=20u8 {
+            let text: Vec<u8> = (1..=length).collect();
+            for at in 0..text.len() {
+                assert_eq!(key_at(&text, at), key(&text[at..], 0), "{length} {at}");
+            }
+        }
+    }
 }

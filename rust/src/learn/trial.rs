@@ -26,7 +26,7 @@ const ROUNDING: f64 = 1e-6;
 /// Words that are read together.
 const TOGETHER: usize = 32;
 /// Words that are worth a second thread.
-pub(super) const MANY: usize = 1 << 10;
+pub(super) const MANY: usize = if cfg!(test) { 4 } else { 1 << 10 };
 
 /// A pretoken, what it is split into, and how often it occurs; never, if it is preserved.
 pub(super) struct Word<'t> {
@@ -66,6 +66,11 @@ impl Entry {
     /// A word that is not judged.
     pub(super) fn new(word: u32, at: u32) -> Self {
         Self { word, at, level: f64::NEG_INFINITY, saved: 0, state: State::Bound, tokens: None }
+    }
+
+    /// Whether its word changes at a score; true, too, where rounding decides between two paths.
+    pub(super) fn may_change(&self, past: &Past, score: f64) -> bool {
+        self.level - past.gained < score + ROUNDING
     }
 
     /// Whether its word was never judged.
@@ -198,8 +203,8 @@ impl<'l> Judge<'l> {
             if entry.is_new() {
                 return true;
             }
-            let is_touched = self.past[entry.word as usize].touched > trial.step;
-            let is_low = self.may_change(entry, score);
+            let past = &self.past[entry.word as usize];
+            let (is_touched, is_low) = (past.touched > trial.step, entry.may_change(past, score));
             if is_touched && has_scores && !is_low {
                 entry.state = State::Bound;
             }
@@ -221,11 +226,6 @@ impl<'l> Judge<'l> {
         stale.par_chunks_mut(TOGETHER).with_min_len(MANY / 4 / TOGETHER).try_for_each_init(Parts::default, judge_all)
     }
 
-    /// Whether a word changes at a score; true, too, where rounding decides between two paths.
-    pub(super) fn may_change(self, entry: &Entry, score: f64) -> bool {
-        entry.level - self.past[entry.word as usize].gained < score + ROUNDING
-    }
-
     /// Some words with the tokens that the model splits them into.
     pub(super) fn split(self, words: &[u32]) -> Result<Vec<(u32, Vec<u32>)>> {
         let split = |tokens: &mut Vec<u32>, word: &u32| {
@@ -242,22 +242,34 @@ impl<'l> Judge<'l> {
 
     /// How many tokens of the text a token saves.
     pub(super) fn saving(self, trial: &Trial, score: f64) -> std::result::Result<i128, Obstacle> {
-        let (mut saved, mut is_preserved) = (0, false);
-        for entry in trial.entries.iter().chain(&trial.several) {
-            let Past { count, gained, .. } = self.past[entry.word as usize];
-            if entry.level - gained >= score {
-                continue;
+        let saved_by = |entries: &[Entry]| {
+            let (mut saved, mut is_preserved) = (0, false);
+            for entry in entries {
+                let Past { count, gained, .. } = self.past[entry.word as usize];
+                if entry.level - gained >= score {
+                    continue;
+                }
+                if entry.saved == LOST {
+                    return Err(Obstacle::Other);
+                }
+                is_preserved = is_preserved || count == 0;
+                saved += i128::from(count) * i128::from(entry.saved);
             }
-            if entry.saved == LOST {
-                return Err(Obstacle::Other);
+            Ok((saved, is_preserved))
+        };
+        let mut all = vec![saved_by(&trial.several)?];
+        match trial.entries.len() < MANY {
+            true => all.push(saved_by(&trial.entries)?),
+            false => {
+                let parts = trial.entries.par_chunks(MANY).map(saved_by);
+                all.extend(parts.collect::<std::result::Result<Vec<_>, _>>()?);
             }
-            is_preserved = is_preserved || count == 0;
-            saved += i128::from(count) * i128::from(entry.saved);
         }
-        if is_preserved {
-            return Err(Obstacle::Preserved);
+        let (saved, is_preserved) = all.into_iter().fold((0, false), |sum, more| (sum.0 + more.0, sum.1 || more.1));
+        match is_preserved {
+            true => Err(Obstacle::Preserved),
+            false => Ok(saved),
         }
-        Ok(saved)
     }
 
     /// Judges the words that contain the text of the last token of the model several times.

@@ -8,7 +8,9 @@ use super::PieceLearner;
 use crate::bpe::pair_key;
 use crate::error::Result;
 use crate::learn::suffixes::Place;
-use crate::learn::trial::{State, Trial, Word, NEW};
+use crate::learn::trial::{Entry, Known, Past, State, Trial, Word, MANY, NEW};
+use crate::model::Growing;
+use crate::stop::Stop;
 
 impl PieceLearner<'_> {
     /// Adds tokens that were not learned, while there is room.
@@ -90,46 +92,13 @@ impl PieceLearner<'_> {
         };
         let token = self.push_new(string, score);
         self.step += 1;
-        let (mut joined, mut split, mut others) = (Vec::new(), Vec::new(), Vec::new());
-        for entry in trial.entries.iter().chain(&trial.several) {
-            if self.judge().may_change(entry, score) {
-                match (entry.state, &entry.tokens) {
-                    (State::Joined, _) => joined.push((entry.word, entry.at)),
-                    (_, Some(tokens)) => split.push((entry.word, tokens)),
-                    (_, None) => others.push(entry.word),
-                }
-            }
-        }
-        let others = self.judge().split(&others)?;
-        for entry in &trial.entries {
-            let past = &mut self.past[entry.word as usize];
-            (past.gained, past.touched) = (past.gained + gain, self.step);
-        }
+        let adding =
+            Adding { model: &self.model, known: &self.tokens, token, score, gain, step: self.step, stop: self.stop };
+        let several = adding.change(&mut self.words, &mut self.past, 0, &trial.several)?;
+        let changes = adding.change_in_parallel(&mut self.words, &mut self.past, 0, &trial.entries)?.plus(several);
         for entry in &trial.several {
             let most = self.words[entry.word as usize].text.len() / string.len().max(1);
-            let past = &mut self.past[entry.word as usize];
-            (past.gained, past.touched) = (past.gained + gain * most as f64, self.step);
-        }
-        let mut changes = PairChanges::default();
-        for (number, at) in joined {
-            let word = &mut self.words[number as usize];
-            let (mut place, mut range) = (0, 0..0);
-            for &old in &word.tokens {
-                range.start += usize::from(place < at);
-                range.end += usize::from(place < at + self.tokens[token as usize].length);
-                place += self.tokens[old as usize].length;
-            }
-            changes.replace(word, range, [token].into_iter());
-        }
-        for (number, tokens) in split {
-            let word = &mut self.words[number as usize];
-            let (range, new) = differing(&word.tokens, tokens);
-            changes.replace(word, range, new.iter().map(|other| if *other == NEW { token } else { *other }));
-        }
-        for (number, tokens) in others {
-            let word = &mut self.words[number as usize];
-            let (range, new) = differing(&word.tokens, &tokens);
-            changes.replace(word, range, new.iter().copied());
+            self.past[entry.word as usize].gained += gain * most.saturating_sub(1) as f64;
         }
         for (key, change) in changes.counts {
             let count = self.pairs.entry(key).or_default();
@@ -151,6 +120,92 @@ impl PieceLearner<'_> {
             self.new.extend(string.char_indices().map(|(at, _)| (string[at..].to_string(), token)));
         }
         token
+    }
+}
+
+/// A token that is added to the model, and what is needed to change words by it. It is shared between threads.
+struct Adding<'l> {
+    model: &'l Growing,
+    known: &'l [Known],
+    token: u32,
+    score: f64,
+    /// The score that its text gains.
+    gain: f64,
+    step: u32,
+    stop: &'l Stop,
+}
+
+impl Adding<'_> {
+    /// As [`Self::change`], with entries in the order of their words.
+    fn change_in_parallel(
+        &self,
+        words: &mut [Word<'_>],
+        past: &mut [Past],
+        first: u32,
+        entries: &[Entry],
+    ) -> Result<PairChanges> {
+        if entries.len() < MANY {
+            return self.change(words, past, first, entries);
+        }
+        let (before, after) = entries.split_at(entries.len() / 2);
+        let middle = after[0].word;
+        let (words, more_words) = words.split_at_mut((middle - first) as usize);
+        let (past, more_past) = past.split_at_mut((middle - first) as usize);
+        let (changes, more) = rayon::join(
+            || self.change_in_parallel(words, past, first, before),
+            || self.change_in_parallel(more_words, more_past, middle, after),
+        );
+        Ok(changes?.plus(more?))
+    }
+
+    /// Changes the words of some entries, given the number of the first of all words, and counts how their pairs change.
+    fn change(&self, words: &mut [Word<'_>], past: &mut [Past], first: u32, entries: &[Entry]) -> Result<PairChanges> {
+        let (mut changes, mut scratch) = (PairChanges::default(), Vec::new());
+        for entry in entries {
+            self.stop.check()?;
+            let at = (entry.word - first) as usize;
+            let (word, past) = (&mut words[at], &mut past[at]);
+            let may_change = entry.may_change(past, self.score);
+            (past.gained, past.touched) = (past.gained + self.gain, self.step);
+            if may_change {
+                self.change_word(word, entry, &mut changes, &mut scratch)?;
+            }
+        }
+        Ok(changes)
+    }
+
+    fn change_word(
+        &self,
+        word: &mut Word<'_>,
+        entry: &Entry,
+        changes: &mut PairChanges,
+        scratch: &mut Vec<u32>,
+    ) -> Result<()> {
+        match (entry.state, &entry.tokens) {
+            (State::Joined, _) => changes.replace(word, self.joined(word, entry.at), [self.token].into_iter()),
+            (_, Some(tokens)) => {
+                let (range, new) = differing(&word.tokens, tokens);
+                let new = new.iter().map(|other| if *other == NEW { self.token } else { *other });
+                changes.replace(word, range, new);
+            }
+            (_, None) => {
+                self.model.split_into(word.text, scratch)?;
+                let (range, new) = differing(&word.tokens, scratch);
+                changes.replace(word, range, new.iter().copied());
+            }
+        }
+        Ok(())
+    }
+
+    /// The tokens of a word that become the token, whose text begins at a place.
+    fn joined(&self, word: &Word<'_>, at: u32) -> Range<usize> {
+        let (mut place, mut range) = (0, 0..0);
+        for &old in &word.tokens {
+            range.start += usize::from(place < at);
+            range.end += usize::from(place < at + self.known[self.token as usize].length);
+            place += self.known[old as usize].length;
+        }
+        range
     }
 }
 
@@ -179,6 +234,14 @@ struct PairChanges {
 }
 
 impl PairChanges {
+    fn plus(mut self, other: Self) -> Self {
+        for (key, change) in other.counts {
+            let sum = self.counts.entry(key).or_default();
+            *sum = sum.wrapping_add(change);
+        }
+        self
+    }
+
     /// Replaces some tokens of a word.
     fn replace(&mut self, word: &mut Word<'_>, range: Range<usize>, new: impl ExactSizeIterator<Item = u32>) {
         let first = range.start.saturating_sub(1);

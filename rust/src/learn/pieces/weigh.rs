@@ -1,5 +1,7 @@
 //! Weighs tokens that may be added: the score of each, and how many tokens of the text it saves.
 
+use rayon::prelude::*;
+
 use super::{has_exact_sums, known, PieceLearner};
 use crate::error::Result;
 use crate::learn::trial::{Entry, Obstacle, Trial};
@@ -57,7 +59,7 @@ impl PieceLearner<'_> {
             Err(obstacle) => return Ok(Err(obstacle)),
         };
         let mut places = self.suffixes.places(&self.words, self.model.text(string));
-        places.sort_unstable_by_key(|(word, at)| u64::from(*word) << 32 | u64::from(*at));
+        places.par_sort_unstable_by_key(|(word, at)| u64::from(*word) << 32 | u64::from(*at));
         let has_scores = self.model.score(0).is_some();
         let (mut entries, mut several) = (Vec::with_capacity(places.len()), Vec::new());
         for group in places.chunk_by(|one, other| one.0 == other.0) {
