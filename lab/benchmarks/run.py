@@ -79,7 +79,6 @@ def measure(setup: rows.Setup, options: argparse.Namespace) -> Iterator[dict[str
     counts = setup.scratch / "counts.parquet"
     setup.count(setup.llama3, setup.text, counts)
     result: dict[str, Any] = {"setting": setting(), "input": _input(setup, in_python(DISTINCT, counts)), "tables": []}
-    yield result
     for name, run in _measurements(setup, options).items():
         if name in options.only:
             start = time.perf_counter()

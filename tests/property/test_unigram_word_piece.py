@@ -1,6 +1,7 @@
 """Unigram and WordPiece: encoding against `tokenizers` and the obvious versions, and the laws of pruning."""
 
 import json
+import random
 
 import builders
 import pytest
@@ -52,6 +53,18 @@ def test_texts_are_split_as_by_the_library_and_by_the_obvious_version(tokenizer,
             assert tokens == (reference.word_pieces(pretoken, tokenizer.vocab, 6) or ["[UNK]"])
         elif "<unk>" not in tokens:
             assert sum(tokenizer.scores[token] for token in tokens) == reference.best_score(pretoken, tokenizer.scores)
+
+
+def test_equal_paths_are_chosen_as_by_the_library_whatever_digits_the_scores_have():
+    # The library reads many numbers of 17 digits as a neighbour, and rounding decides between paths of one sum.
+    numbers = random.Random(5)
+    for _ in range(300):
+        scores = {token: numbers.uniform(-16, -1) for token in ("▁", "a", "aa", "aaa", "b", "ab")}
+        document = builders.unigram(scores)
+        tokenizer, upstream = read(document), Upstream.from_str(json.dumps(document))
+        texts = ["a" * length for length in range(2, 20)] + ["".join(numbers.choices("ab", k=15)) for _ in range(10)]
+        expected = [encoding.ids for encoding in upstream.encode_batch(texts, add_special_tokens=False)]
+        assert tokenizer.encode_batch(texts) == expected
 
 
 @given(MODELS, st.lists(TEXTS, min_size=1, max_size=4), st.data())

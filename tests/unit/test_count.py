@@ -316,8 +316,8 @@ def test_the_command_says_that_a_text_file_is_one_document(tmp_path, capsys):
         assert line.split(maxsplit=1)[1] == said
 
 
-def rules():
-    """The normalizer for the rules that SentencePiece compiles by default."""
+def rules(**options):
+    """The normalizer for the rules that SentencePiece compiles by default, or for others."""
     model = io.BytesIO()
     SentencePieceTrainer.train(
         sentence_iterator=iter(["the cat sat on the mat"] * 9),
@@ -325,6 +325,7 @@ def rules():
         vocab_size=17,
         hard_vocab_limit=False,
         minloglevel=2,
+        **options,
     )
     compiled = messages.ModelProto.FromString(model.getvalue()).normalizer_spec.precompiled_charsmap
     return {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(compiled).decode()}
@@ -373,6 +374,29 @@ def test_every_character_is_counted_as_by_the_library_with_compiled_rules(docume
     pretokens = Counter(piece for text in texts for piece in tokenizer.pretokenize(text) if isinstance(piece, str))
     counted = tg.count(tokenizer, texts).top(10**9)
     assert {pretoken.decode(): n for pretoken, n in counted} == {piece: n for piece, n in pretokens.items() if piece}
+
+
+def test_rules_for_a_space_and_what_joins_it_are_applied_in_words_and_at_cuts(tmp_path, monkeypatch):
+    rows = ["20 200C\t200C", "20 200D\t", "20 93C\t93C", "20 301\t58", "9 301\t59", "A0 200D\t5A 20"]
+    (tmp_path / "rules.tsv").write_text("\n".join(rows) + "\n")
+    compiled = rules(normalization_rule_tsv=str(tmp_path / "rules.tsv"))
+    metaspace = builders.unigram()["pre_tokenizer"]
+    words = {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, metaspace]}
+    numbers = random.Random(9)
+    parts = ["a", "b", "\u0915", " ", " ", "\t", "\u00a0", "\u0301", "\u200c", "\u200d", "\u093c", "\0"]
+    texts = ["".join(numbers.choices(parts, k=numbers.randrange(12))) for _ in range(5_000)]
+    documents = [builders.unigram() | {"pre_tokenizer": step} for step in (words, metaspace)]
+    for place, document in enumerate((*documents, builders.word_piece())):
+        tokenizer = tg.load(builders.write(tmp_path / str(place), document | {"normalizer": compiled}))
+        assert tg.inspect(tokenizer).engine == "automata"
+        pretokens = Counter(piece for text in texts for piece in tokenizer.pretokenize(text) if isinstance(piece, str))
+        counted = tg.count(tokenizer, texts).top(10**9)
+        assert {key.decode(): n for key, n in counted} == {piece: n for piece, n in pretokens.items() if piece}
+        path = tmp_path / f"{place}.txt"
+        path.write_text("".join(texts), encoding="utf-8")
+        with monkeypatch.context() as patched:
+            patched.setattr(corpus_module, "BLOCK", 12)
+            assert tg.count(tokenizer, path) == builders.count_through_upstream(tokenizer, path)
 
 
 @pytest.mark.parametrize("document", [t5_like, *CONVERTED])

@@ -1,6 +1,7 @@
 """Evaluation, comparison, curve and the naive baselines."""
 
 import json
+import threading
 from dataclasses import replace
 from itertools import product
 
@@ -11,7 +12,7 @@ import tokenization_scorer
 
 import tokengraft as tg
 from tokengraft import errors
-from tokengraft.measure import metrics
+from tokengraft.measure import metrics, segments
 from tokengraft.measure.segments import Segmenter, read_text
 from tokengraft.measure.sizes import default_sizes
 
@@ -378,3 +379,35 @@ def test_scores_do_not_depend_on_the_order_of_documents(base):
         tg.evaluate({"base": base}, {"t": iter(texts)}) for texts in (ESTONIAN + ENGLISH, ENGLISH + ESTONIAN)
     )
     assert forth == back
+
+
+def test_text_is_measured_where_interrupts_arrive_and_only_files_are_read_elsewhere(base, tmp_path, monkeypatch):
+    monkeypatch.setattr(segments, "BATCH_CHARACTERS", 9)
+    measuring, reading, here = set(), set(), threading.get_ident()
+    segment, documents = Segmenter.segment_by_each, segments.input_documents
+
+    def measured(self, batch):
+        measuring.add(threading.get_ident())
+        if "stop" in batch:
+            raise KeyboardInterrupt
+        return segment(self, batch)
+
+    def read(*arguments, **options):
+        reading.add(threading.get_ident())
+        return (yield from documents(*arguments, **options))
+
+    monkeypatch.setattr(Segmenter, "segment_by_each", measured)
+    monkeypatch.setattr(segments, "input_documents", read)
+    path = tmp_path / "et.txt"
+    path.write_text("\n".join(ESTONIAN), encoding="utf-8")
+    assert tg.evaluate({"base": base}, {"et": path}) == tg.evaluate({"base": base}, {"et": read_text("et", path)})
+    assert measuring == {here}
+    assert reading - {here}
+    reading.clear()
+    tg.evaluate({"base": base}, {"et": iter(ESTONIAN)})
+    assert reading == {here}  # what a caller made may belong to its thread
+    path.write_text("a\nstop\n" + "b\n" * 99)
+    with pytest.raises(KeyboardInterrupt):
+        tg.evaluate({"base": base}, {"et": path})
+    with pytest.raises(errors.CorpusError):
+        tg.evaluate({"base": base}, {"et": [tmp_path / "none.txt"]})

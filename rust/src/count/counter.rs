@@ -50,6 +50,12 @@ impl Sink for TableSink<'_> {
         self.table.add(bytes, at);
     }
 
+    #[inline(always)]
+    fn prefixed(&mut self, prefix: &str, bytes: &[u8], at: Range<usize>) {
+        self.pretokens += 1;
+        self.table.add_after(prefix.as_bytes(), bytes, at);
+    }
+
     fn added(&mut self, id: u32) {
         *self.added.entry(id).or_default() += 1;
     }

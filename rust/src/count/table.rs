@@ -90,10 +90,35 @@ impl Table {
     #[inline(always)]
     pub(crate) fn add(&mut self, bytes: &[u8], at: Range<usize>) {
         if at.len() > INLINE {
-            self.add_long_later(&bytes[at]);
+            self.add_long_later(&[], &bytes[at]);
             return;
         }
         let (words, hash) = short_key(bytes, at);
+        self.add_later(words, hash);
+    }
+
+    /// Counts one occurrence of the key that consists of a prefix and a range of some bytes.
+    #[inline(always)]
+    pub(crate) fn add_after(&mut self, prefix: &[u8], bytes: &[u8], at: Range<usize>) {
+        if prefix.is_empty() {
+            return self.add(bytes, at);
+        }
+        let length = prefix.len() + at.len();
+        if length > INLINE || prefix.len() >= size_of::<u64>() {
+            self.add_long_later(prefix, &bytes[at]);
+            return;
+        }
+        let ([first, second, third], _) = short_key(bytes, at);
+        let bits = 8 * prefix.len() as u32;
+        let moved = |word: u64, before: u64| word << bits | before >> (u64::BITS - bits);
+        let start = prefix.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
+        let third = third & !LONG; // without the length
+        let words = [first << bits | start, moved(second, first), moved(third, second) | MASKS[length].1];
+        self.add_later(words, hash(words));
+    }
+
+    #[inline(always)]
+    fn add_later(&mut self, words: Words, hash: u64) {
         self.prefetch(hash);
         self.pending[self.waiting] = (hash, words);
         self.waiting += 1;
@@ -148,15 +173,17 @@ impl Table {
     }
 
     #[inline(never)]
-    fn add_long_later(&mut self, key: &[u8]) {
-        let hash = hash_long(key);
-        if key.len() > LONGEST_WAITING {
-            self.reserve(1);
-            self.add_long(hash, key, 1);
+    fn add_long_later(&mut self, prefix: &[u8], rest: &[u8]) {
+        let length = prefix.len() + rest.len();
+        if length <= INLINE || length > LONGEST_WAITING {
+            self.add_many(&[prefix, rest].concat(), 1);
             return;
         }
+        let start = self.long_bytes.len();
+        self.long_bytes.extend_from_slice(prefix);
+        self.long_bytes.extend_from_slice(rest);
+        let hash = hash_long(&self.long_bytes[start..]);
         self.prefetch(hash);
-        self.long_bytes.extend_from_slice(key);
         self.long_keys.push((hash, self.long_bytes.len()));
         if self.long_keys.len() == LONG_BATCH {
             self.flush_long();
@@ -398,6 +425,22 @@ mod tests {
         }
         table.flush();
         assert_eq!(table.len(), expected.len());
+        assert_eq!(contents(table), expected);
+    }
+
+    #[test]
+    fn a_prefix_and_the_rest_are_the_key_that_they_are_together() {
+        let text: Vec<u8> = (1..=255).cycle().take(1_000).collect();
+        let (mut table, mut expected) = (Table::new(), BTreeMap::new());
+        for prefix in ["", "x", "▁", "▁▁", "▁▁x", "▁▁xy", "a long prefix that is no word"] {
+            for length in (0..40).chain([505, 512, 513, 600]) {
+                for start in [0, 7, 1_000 - length] {
+                    let at = start..(start + length).min(text.len());
+                    *expected.entry([prefix.as_bytes(), &text[at.clone()]].concat()).or_insert(0) += 1;
+                    table.add_after(prefix.as_bytes(), &text, at);
+                }
+            }
+        }
         assert_eq!(contents(table), expected);
     }
 

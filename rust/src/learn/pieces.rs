@@ -111,8 +111,6 @@ struct PieceLearner<'t> {
     refused: FxHashSet<u64>,
     strings: Vec<Option<Rc<str>>>,
     step: u32,
-    /// Whether sums of scores do not depend on their order.
-    is_exact: bool,
     /// The number of tokens of the text at first.
     total: f64,
     /// The mean difference of the score of a token and the logarithm of its share in the text.
@@ -164,7 +162,6 @@ impl<'t> PieceLearner<'t> {
             refused: FxHashSet::default(),
             strings: vec![None; model.len()],
             step: 1,
-            is_exact: (0..model.len() as u32).all(|token| model.score(token).is_some_and(has_exact_sums)),
             total: 0.0,
             scale: 0.0,
             result: LearnedPieces::default(),
@@ -181,18 +178,17 @@ impl<'t> PieceLearner<'t> {
 
     /// Measures the text before any token is added.
     fn measure(&mut self) -> Result<()> {
+        self.require_countable()?;
         let mut shares: FxHashMap<u32, u64> = FxHashMap::default();
-        let mut total = 0u128;
+        let mut total = 0;
         for word in &self.words {
             self.stop.check()?;
-            total += u128::from(word.count) * word.tokens.len() as u128;
+            total += word.count * word.tokens.len() as u64;
             for &token in &word.tokens {
                 let share = shares.entry(token).or_default();
                 *share = share.saturating_add(word.count);
             }
         }
-        // No sum of counts is larger, so none overflows.
-        u64::try_from(total).map_err(|_| Error::TooFrequent)?;
         let mut shares: Vec<(u32, u64)> = shares.into_iter().filter(|(_, count)| *count > 0).collect();
         shares.retain(|(token, _)| !self.model.is_unknown(*token));
         shares.sort_unstable(); // a sum of floats depends on the order
@@ -206,7 +202,16 @@ impl<'t> PieceLearner<'t> {
         Ok(())
     }
 
+    /// Refuses counts whose sums could overflow. Given tokens may turn unknown words into many known tokens.
+    fn require_countable(&self) -> Result<()> {
+        let total =
+            |words: &[Word<'_>]| words.iter().map(|word| u128::from(word.count) * word.tokens.len() as u128).sum();
+        let totals: Vec<u128> = self.words.par_chunks(MANY).map(total).collect();
+        u64::try_from(totals.into_iter().sum::<u128>()).map(drop).map_err(|_| Error::TooFrequent)
+    }
+
     fn count_pairs(&mut self) -> Result<()> {
+        self.require_countable()?;
         let count = |words: &[Word<'_>]| {
             let mut pairs: FxHashMap<u64, u64> = FxHashMap::default();
             for word in words {
@@ -344,8 +349,8 @@ impl<'t> PieceLearner<'t> {
     }
 
     fn judge(&self) -> Judge<'_> {
-        let Self { model, words, tokens, past, stop, is_exact, .. } = self;
-        Judge { model, words, tokens, past, is_exact: *is_exact, stop }
+        let Self { model, words, tokens, past, stop, .. } = self;
+        Judge { model, words, tokens, past, stop }
     }
 
     fn candidate(&mut self, key: u64, count: u64) -> Candidate {
@@ -356,11 +361,6 @@ impl<'t> PieceLearner<'t> {
         };
         Candidate { count, left: string(pair.0), right: string(pair.1), pair }
     }
-}
-
-/// Whether sums of such scores are exact, as many as the longest word may have: multiples of 2^-32 that are not large.
-fn has_exact_sums(score: f64) -> bool {
-    (score * 2f64.powi(32)).fract() == 0.0 && score.abs() < 256.0
 }
 
 fn known(model: &Growing, token: u32) -> Known {

@@ -1,5 +1,6 @@
 //! A Unigram or WordPiece model that new tokens are added to, one after the other.
 
+use super::unigram::rounded;
 use super::Model;
 use crate::bpe::CONTINUATION;
 use crate::error::{Error, Result};
@@ -15,7 +16,8 @@ const STEP: f64 = 1.0 / 16384.0;
 /// `max_sentence_length`.
 const LONGEST_WORD: usize = 4192;
 
-/// A copy of a model, with new tokens after those of the base.
+/// A copy of a model, with new tokens after those of the base. Its scores are rounded so that sums are exact: how a part
+/// of a word is split does not depend on what is before it. Other programs may choose another one of two equal paths.
 #[derive(Debug)]
 pub(crate) struct Growing {
     model: Model,
@@ -27,7 +29,7 @@ impl Growing {
     pub(crate) fn new(model: &Model) -> Result<Self> {
         let copy = match model {
             Model::Bpe(_) => return Err(Error::NotForMerges),
-            Model::Unigram(unigram) => Model::Unigram(unigram.clone()),
+            Model::Unigram(unigram) => Model::Unigram(unigram.with_exact_sums()),
             Model::WordPiece(pieces) => Model::WordPiece(pieces.clone()),
         };
         Ok(Self { model: copy, new: Vec::new() })
@@ -100,7 +102,7 @@ impl Growing {
     pub(crate) fn push(&mut self, string: &str, score: f64) -> u32 {
         let token = self.len() as u32;
         match &mut self.model {
-            Model::Unigram(unigram) => unigram.push(string, score),
+            Model::Unigram(unigram) => unigram.push(string, rounded(score)),
             Model::WordPiece(pieces) => pieces.push(string, token),
             Model::Bpe(_) => {}
         }

@@ -295,6 +295,21 @@ mod tests {
     }
 
     #[test]
+    fn scores_are_those_that_the_library_reads_from_a_file() {
+        let mut numbers = Numbers(5);
+        let strings: Vec<String> = (0..2_000).map(|number| format!("{number}")).collect();
+        let mut score = || -(numbers.below(1 << 31) as f64) / 3f64.powi(numbers.below(40) as i32);
+        let written: Vec<f64> = strings.iter().map(|_| score()).collect();
+        let vocab: Vec<(&String, f64)> = strings.iter().zip(written.iter().copied()).collect();
+        let json = serde_json::json!({"type": "Unigram", "unk_id": 0, "vocab": vocab, "byte_fallback": false});
+        let library: unigram::Unigram = serde_json::from_str(&json.to_string()).unwrap();
+        let ours = Unigram::of_file(vocabulary(&strings), &written, Some(0), false).unwrap();
+        let read: Vec<f64> = library.iter().map(|(_, score)| *score).collect();
+        assert_eq!(ours.settings().0, read);
+        assert!(read.iter().zip(&written).any(|(read, written)| read != written));
+    }
+
+    #[test]
     fn unigram_and_word_piece_split_text_as_the_library_does() {
         let mut numbers = Numbers(3);
         let (mut split, mut failed) = (0, 0);

@@ -11,6 +11,10 @@ use super::trie::{Trie, ROOT};
 use crate::bpe::{byte_token, Tokens, Vocabulary};
 use crate::error::{Error, Result};
 
+/// The inverse of what scores are rounded to. Sums of up to 2^21 are exact then.
+const EXACT: f64 = (1u64 << 32) as f64;
+const LARGE: f64 = (1u64 << 21) as f64;
+
 /// How much less than the lowest score an unknown character scores.
 const UNKNOWN_PENALTY: f64 = 10.0;
 
@@ -85,6 +89,31 @@ impl Unigram {
         let unknown_score = lowest.map_or(f64::INFINITY, |(_, score)| *score) - UNKNOWN_PENALTY;
         let lowest = lowest.map(|(token, _)| token);
         Ok(Self { trie: Trie::new(tokens), scores, unknown, bytes, lowest, unknown_score, vocabulary })
+    }
+
+    /// The same, with the scores that the `tokenizers` library reads where a file has these: of numbers with 17 digits,
+    /// it often reads a neighbour. Where two paths have the same sum, such differences decide between them.
+    ///
+    /// # Errors
+    ///
+    /// As [`Unigram::new`].
+    pub fn of_file(
+        vocabulary: Arc<Vocabulary>,
+        scores: &[f64],
+        unknown: Option<u32>,
+        byte_fallback: bool,
+    ) -> Result<Self> {
+        let read = |score: &f64| serde_json::from_str(&serde_json::to_string(score).unwrap_or_default());
+        let scores = scores.iter().map(|score| read(score).unwrap_or(f64::NAN)).collect();
+        Self::new(vocabulary, scores, unknown, byte_fallback)
+    }
+
+    /// The same, with scores that are rounded so that their sums are exact, unless they are very large: scores of 32
+    /// bits stay as they are, and two paths that differ only by how a file was read have equal sums.
+    pub(super) fn with_exact_sums(&self) -> Self {
+        let scores: Vec<f64> = self.scores.iter().map(|score| rounded(*score)).collect();
+        let lowest = self.lowest.map_or(f64::INFINITY, |lowest| scores[lowest as usize]);
+        Self { scores, unknown_score: lowest - UNKNOWN_PENALTY, ..self.clone() }
     }
 
     pub(super) fn tokens(&self) -> &Tokens {
@@ -266,6 +295,14 @@ impl Unigram {
     pub(super) fn pop(&mut self, string: &str) {
         self.trie.remove(string);
         self.scores.pop();
+    }
+}
+
+/// A score as a multiple of 2^-32, unless it is very large.
+pub(super) fn rounded(score: f64) -> f64 {
+    match score.abs() < LARGE {
+        true => (score * EXACT).round() / EXACT,
+        false => score,
     }
 }
 

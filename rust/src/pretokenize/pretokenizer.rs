@@ -26,6 +26,11 @@ pub trait Sink {
     /// A pretoken, as a range of bytes: its bytes if the vocabulary is byte-level, else its text. Never empty. The
     /// surrounding bytes are passed because reading a fixed number of them is faster than reading only the range.
     fn pretoken(&mut self, bytes: &[u8], at: Range<usize>);
+    /// A pretoken that consists of a prefix and a range of bytes.
+    fn prefixed(&mut self, prefix: &str, bytes: &[u8], at: Range<usize>) {
+        let joined = [prefix.as_bytes(), &bytes[at]].concat();
+        self.pretoken(&joined, 0..joined.len());
+    }
     /// An added token, by id.
     fn added(&mut self, id: u32);
 }
@@ -175,9 +180,11 @@ impl Pretokenizer {
                             true => Start::Cut,
                             false => Start::Added,
                         };
-                        automata.run(text, start, &mut |text, at| match &self.spelling {
-                            Spelling::Text(Some(_)) => self.cut(&text[at], sink),
-                            _ => sink.pretoken(text.as_bytes(), at),
+                        automata.run(text, start, &mut |prefix, text, at| match &self.spelling {
+                            Spelling::Text(Some(_)) if prefix.is_empty() => self.cut(&text[at], sink),
+                            Spelling::Text(Some(_)) => self.cut(&[prefix, &text[at]].concat(), sink),
+                            _ if prefix.is_empty() => sink.pretoken(text.as_bytes(), at),
+                            _ => sink.prefixed(prefix, text.as_bytes(), at),
                         });
                     }
                 });
@@ -212,7 +219,8 @@ impl Pretokenizer {
                 let spaces = text.bytes().enumerate().rev().filter(|(_, byte)| matches!(byte, b' ' | b'\n'));
                 spaces.map(|(at, byte)| (at, char::from(byte))).find_map(|(at, right)| {
                     let left = text[..at].chars().next_back().filter(|&left| may_end(left))?;
-                    automata.may_cut(left, right, inside).then_some(at)
+                    let is_apart = automata.may_follow_cut(text[at + 1..].chars().next());
+                    (is_apart && automata.may_cut(left, right, inside)).then_some(at)
                 })
             }
             _ => None,

@@ -44,7 +44,7 @@ impl PyModel {
         byte_fallback: bool,
     ) -> PyResult<Self> {
         let vocabulary = Arc::clone(&vocabulary.0);
-        let unigram = py.detach(|| Unigram::new(vocabulary, scores, unk_id, byte_fallback))?;
+        let unigram = py.detach(|| Unigram::of_file(vocabulary, &scores, unk_id, byte_fallback))?;
         Ok(Self(Arc::new(Model::Unigram(unigram))))
     }
 

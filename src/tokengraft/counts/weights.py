@@ -14,7 +14,7 @@ LARGEST_WEIGHT = 10**15
 def as_weight(weight: int | Fraction | str) -> Fraction:
     """A weight as a ratio of whole numbers."""
     # The length is checked first: `Fraction("1e9999999")` would take minutes.
-    match = re.fullmatch(r"\d{1,15}(?:/(\d{1,15})|\.\d{1,15})?", str(weight))
+    match = re.fullmatch(r"[0-9]{1,15}(?:/([0-9]{1,15})|\.[0-9]{1,15})?", str(weight))
     ratio = Fraction(match[0]) if match and int(match[1] or 1) else Fraction(0)
     if isinstance(weight, bool) or not ratio:
         raise OptionError(

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,11 +23,13 @@ from tokengraft.measure.scores import Evaluation, Score
 from tokengraft.measure.segments import (
     Segmenter,
     Segments,
+    StreamedText,
     Text,
     TokenTotals,
     batches,
     lost_bytes,
     open_text,
+    read_ahead,
     same_pipelines,
     stream_text,
     text_warnings,
@@ -100,7 +101,7 @@ def evaluate(
         if isinstance(text, PretokenCounts):
             measured = _from_counts(loaded, name, text)
         else:
-            measured, without = _from_text(loaded, name, text.documents, chosen, edits=edits)
+            measured, without = _from_text(loaded, name, text, chosen, edits=edits)
             unmeasured |= {(key, name): n for key, n in without.items()}
         base_rate = measured[chosen].bytes_per_token if chosen is not None else None
         for score in measured.values():
@@ -233,7 +234,7 @@ def _from_counts(loaded: Mapping[str, Tokenizer], name: str, counts: PretokenCou
 
 
 def _from_text(
-    loaded: Mapping[str, Tokenizer], name: str, documents: Iterable[str], base: str | None, *, edits: bool
+    loaded: Mapping[str, Tokenizer], name: str, text: Text | StreamedText, base: str | None, *, edits: bool
 ) -> tuple[dict[str, Score], dict[str, int]]:
     """The scores by tokenizer, and of how many documents the edit distance is unknown."""
     size, totals = _TextSize(), {key: TokenTotals(tok) for key, tok in loaded.items()}
@@ -254,14 +255,9 @@ def _from_text(
         for key, comparison in compared.items():
             comparison.add(segments[key], segments[base or key], has_text)
 
-    with ThreadPoolExecutor(1) as thread:  # a batch is measured while the next one is read
-        measured: Future[None] | None = None
-        for batch in batches(documents):
-            if measured:
-                measured.result()
-            measured = thread.submit(measure, batch)
-        if measured:
-            measured.result()
+    read = batches(text.documents)
+    for batch in read_ahead(read) if isinstance(text, StreamedText) and text.is_in_files else read:
+        measure(batch)
     scores = {key: _score(key, name, size, found) for key, found in totals.items()}
     for key, comparison in compared.items():
         used = share(len(totals[key].counted.keys() & comparison.added), len(comparison.added))

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import NoneType
@@ -9,6 +10,7 @@ from types import NoneType
 import numpy as np
 
 from tokengraft import _core
+from tokengraft.corpus.files import LocalFile
 from tokengraft.corpus.open import Corpus, input_documents, open_corpus
 from tokengraft.corpus.options import ReadOptions, Totals
 from tokengraft.counts.count import count, reading_warnings
@@ -55,6 +57,18 @@ def batches(documents: Iterable[str]) -> Iterator[list[str]]:
         yield batch
 
 
+def read_ahead(batches: Iterator[list[str]]) -> Iterator[list[str]]:
+    """The batches, of which a thread reads the next one while one is used.
+
+    The thread reads and the caller works, because an interrupt stops only what the main thread does.
+    """
+    with ThreadPoolExecutor(1) as thread:
+        following = thread.submit(next, batches, None)
+        while (batch := following.result()) is not None:
+            following = thread.submit(next, batches, None)
+            yield batch
+
+
 class StreamedText:
     """A text whose documents are read when they are needed, once."""
 
@@ -62,6 +76,12 @@ class StreamedText:
         self.name, self.totals = name, Totals()
         """How much was read, replaced and skipped, as soon as all documents are read."""
         self._inputs, self._read_options = open_corpus(source, read_options), read_options
+
+    @property
+    def is_in_files(self) -> bool:
+        """Whether another thread can read it without waiting for others: it is no pipe, URL or iterator."""
+        files = (each.file for each in self._inputs)
+        return all(isinstance(file, LocalFile) and file.is_regular for file in files)
 
     def _read(self) -> Iterator[str]:
         self.totals = yield from input_documents(self._inputs, self._read_options, longest=LONGEST_DOCUMENT)

@@ -161,6 +161,8 @@ def _import_faster() -> None:
     """
     from importlib.metadata import version
 
+    if "transformers" in sys.modules:
+        return
     package = ModuleType("transformers")
     with suppress(Exception):
         package.__path__ = importlib.util.find_spec("transformers").submodule_search_locations  # type: ignore

@@ -50,7 +50,7 @@ fn random_model(random: &mut Random) -> Model {
     if !is_unigram {
         return Model::WordPiece(WordPiece::new(vocabulary, "<u>".into(), 12));
     }
-    // Sums of eighths are exact, and sums of sevenths depend on their order.
+    // Sums of eighths are exact, and sums of sevenths are not, unless they are rounded.
     let unit = [7.0, 8.0][random.below(2)];
     let scores = strings.iter().map(|_| -1.0 - random.below(64) as f64 / unit).collect();
     Model::Unigram(Unigram::new(vocabulary, scores, Some(0), false).unwrap())
@@ -288,4 +288,17 @@ fn characters_that_no_token_has_are_given_like_other_strings() {
         added += usize::from(apart.result.given[0].is_some());
     }
     assert!(added > 20, "{added}");
+}
+
+#[test]
+fn counts_that_overflow_once_unknown_words_are_known_are_refused() {
+    let strings: Vec<String> = ["<u>", "a", "##a"].map(String::from).to_vec();
+    let model = Model::WordPiece(WordPiece::new(vocabulary(&strings), "<u>".into(), 12));
+    let mut counts = Counts::default();
+    counts.push(b"zaaaaaaa", 1 << 61).unwrap();
+    let learn = |given: &[String]| {
+        LearnedPieces::new(&model, &counts, None, given, &task(4), &mut Silent, &Stop::default()).map(drop)
+    };
+    assert_eq!(learn(&[]), Ok(()));
+    assert_eq!(learn(&["z".into()]), Err(Error::TooFrequent));
 }

@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::{has_exact_sums, known, PieceLearner};
+use super::{known, PieceLearner};
 use crate::error::Result;
 use crate::learn::trial::{Entry, Obstacle, Trial};
 use crate::model::occurrences;
@@ -166,7 +166,6 @@ impl PieceLearner<'_> {
     pub(super) fn push(&mut self, string: &str, score: f64) -> u32 {
         let token = self.model.push(string, score);
         self.tokens.push(known(&self.model, token));
-        self.is_exact = self.is_exact && has_exact_sums(score);
         token
     }
 }

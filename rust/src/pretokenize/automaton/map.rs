@@ -41,6 +41,8 @@ struct Step {
 /// What becomes of the characters of a block, by their last byte.
 pub(super) struct Block {
     pub(super) kinds: [Kind; BLOCK],
+    /// For each quarter, a bit that is set if all its characters stay as they are: those of one first byte of two.
+    pub(super) same: u8,
     /// What becomes of those that change: places in `text`.
     images: [(u16, u16); BLOCK],
     text: String,
@@ -184,6 +186,11 @@ impl CharacterMap {
         end.unwrap_or(text.len())
     }
 
+    /// Whether what stands before a character surely does not depend on it.
+    pub(super) fn begins_apart(&self, character: char) -> bool {
+        !matches!(self.kind(character), Kind::Removed | Kind::Unsure)
+    }
+
     pub(super) fn kind(&self, character: char) -> Kind {
         self.block(character as usize / BLOCK).kinds[character as usize % BLOCK]
     }
@@ -194,7 +201,7 @@ impl CharacterMap {
     }
 
     fn compute(&self, number: usize) -> Block {
-        let mut block = Block { kinds: [Kind::Same; BLOCK], images: [(0, 0); BLOCK], text: String::new() };
+        let mut block = Block { kinds: [Kind::Same; BLOCK], same: 0, images: [(0, 0); BLOCK], text: String::new() };
         for at in 0..BLOCK {
             let Some(character) = char::from_u32((number * BLOCK + at) as u32) else { continue };
             let start = block.text.len();
@@ -214,6 +221,8 @@ impl CharacterMap {
                 block.images[at] = (start as u16, block.text.len() as u16);
             }
         }
+        let quarters = block.kinds.chunks(BLOCK / 4).map(|kinds| kinds.iter().all(|kind| *kind == Kind::Same));
+        block.same = quarters.rev().fold(0, |bits, is_same| bits << 1 | u8::from(is_same));
         block
     }
 

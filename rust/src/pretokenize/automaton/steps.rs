@@ -84,12 +84,13 @@ impl Automata {
         Some(Self { steps, classes })
     }
 
-    /// Calls `emit` with every pretoken of a text between added tokens, as a text and the range of bytes in it.
-    pub(crate) fn run(&self, text: &str, start: Start, emit: &mut impl FnMut(&str, Range<usize>)) {
+    /// Calls `emit` with every pretoken of a text between added tokens: a prefix, or nothing, and then a text and the
+    /// range of bytes in it.
+    pub(crate) fn run(&self, text: &str, start: Start, emit: &mut impl FnMut(&str, &str, Range<usize>)) {
         self.apply(0, text, 0..text.len(), start, emit);
     }
 
-    fn apply<E: FnMut(&str, Range<usize>)>(
+    fn apply<E: FnMut(&str, &str, Range<usize>)>(
         &self,
         step: usize,
         text: &str,
@@ -101,19 +102,22 @@ impl Automata {
             return;
         }
         let changed = match self.steps.get(step) {
-            None => return emit(text, at),
+            None => return emit("", text, at),
             Some(Step::Split { matcher, rule }) if step + 1 == self.steps.len() => {
-                return matcher.split(*rule, text, at, &self.classes, |piece| emit(text, piece));
+                return matcher.split(*rule, text, at, &self.classes, |piece| emit("", text, piece));
             }
             Some(Step::Split { matcher, rule }) => {
                 return matcher.split(*rule, text, at, &self.classes, |piece| {
                     self.apply(step + 1, text, piece, start, emit);
                 });
             }
-            Some(Step::Map(map)) if map.gives_words() => {
-                return map.words(&text[at], |text, word, has_prefix| {
-                    let done = if has_prefix { 4 } else { 2 }; // the map, a split, a prefix and a split
-                    self.apply(step + done, text, word, start, emit);
+            Some(Step::Map(map)) if map.before_words().is_some() => {
+                let prefix = map.before_words().unwrap_or_default();
+                return map.words(&text[at], |text, word, is_whole| match is_whole && !prefix.is_empty() {
+                    // The map, a split, a prefix and a split.
+                    true if step + 4 == self.steps.len() => emit(prefix, text, word),
+                    true => self.apply_after(step + 4, prefix, &text[word], start, emit),
+                    false => self.apply(step + 2, text, word, start, emit),
                 });
             }
             Some(Step::Map(map)) => map.normalized(&text[at]),
@@ -124,25 +128,35 @@ impl Automata {
                 Cow::Borrowed(if *right { text.trim_end() } else { text })
             }
             Some(Step::Prefix { prefix, rule, is_split }) => {
-                let text = &text[at];
+                let (whole, text) = (text, &text[at.clone()]);
                 if !is_wanted(text, prefix, *rule, start) {
-                    return self.apply(step + 1, text, 0..text.len(), start, emit);
+                    return self.apply(step + 1, whole, at, start, emit);
                 }
-                let mut buffer = BUFFER.take();
-                buffer.clear();
-                buffer.extend([prefix, text, PADDING]);
-                let at = 0..buffer.len() - PADDING.len();
-                let is_whole = || prefix.bytes().next().is_some_and(|first| memchr(first, text.as_bytes()).is_none());
-                if *is_split && step + 2 == self.steps.len() && is_whole() {
-                    emit(&buffer, at);
-                } else {
-                    self.apply(step + 1, &buffer, at, start, emit);
-                }
-                return BUFFER.set(buffer);
+                let is_alone = || prefix.bytes().next().is_some_and(|first| memchr(first, text.as_bytes()).is_none());
+                return match *is_split && step + 2 == self.steps.len() && is_alone() {
+                    true => emit(prefix, whole, at),
+                    false => self.apply_after(step + 1, prefix, text, start, emit),
+                };
             }
             Some(Step::Replace { matcher, content }) => self.replaced(matcher, content, &text[at]),
         };
         self.apply(step + 1, &changed, 0..changed.len(), start, emit);
+    }
+
+    /// Applies the steps from one on to a text with a prefix.
+    fn apply_after<E: FnMut(&str, &str, Range<usize>)>(
+        &self,
+        step: usize,
+        prefix: &str,
+        text: &str,
+        start: Start,
+        emit: &mut E,
+    ) {
+        let mut buffer = BUFFER.take();
+        buffer.clear();
+        buffer.extend([prefix, text, PADDING]);
+        self.apply(step, &buffer, 0..prefix.len() + text.len(), start, emit);
+        BUFFER.set(buffer);
     }
 
     fn replaced<'t>(&self, matcher: &Matcher, content: &str, text: &'t str) -> Cow<'t, str> {
@@ -180,6 +194,15 @@ impl Automata {
             pairs = after;
         }
         pairs.into_iter().all(|(left, right)| cuts(left, right))
+    }
+
+    /// Whether white space at which a text is cut becomes the same whatever follows it, given the next character.
+    pub(crate) fn may_follow_cut(&self, next: Option<char>) -> bool {
+        let is_apart = |step: &Step| match step {
+            Step::Map(map) => next.is_some_and(|next| map.begins_apart(next)),
+            _ => true,
+        };
+        self.steps.iter().all(is_apart)
     }
 
     /// How many times as long as a text its normalized form may be, at most.

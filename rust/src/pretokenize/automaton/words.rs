@@ -14,8 +14,7 @@ pub(super) struct Words {
 /// A word that has begun.
 struct Word<'t> {
     text: &'t str,
-    prefix: &'t str,
-    /// The prefix, and what was normalized up to `done` if it is not as in the text.
+    /// What was normalized up to `done`, if it is not as in the text.
     buffer: String,
     start: usize,
     done: usize,
@@ -25,18 +24,22 @@ struct Word<'t> {
 /// tests, whose texts are short.
 const STRETCH: usize = if cfg!(test) { 3 } else { 256 };
 
+/// Bytes that a word which changes has room for at once.
+const ROOM: usize = 64;
+
 /// What follows a word in memory: a short pretoken is read together with the bytes after it.
 pub(super) const PADDING: &str = "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
 
 impl Word<'_> {
     /// Nothing is in it that is not removed.
     fn is_empty(&self, at: usize) -> bool {
-        self.done == at && self.buffer.len() == self.prefix.len()
+        self.done == at && self.buffer.is_empty()
     }
 
     /// A character at a place becomes an image.
     #[inline]
     fn change(&mut self, at: usize, width: usize, image: &str) {
+        self.buffer.reserve(ROOM);
         self.buffer.push_str(&self.text[self.done..at]);
         self.buffer.push_str(image);
         self.done = at + width;
@@ -45,23 +48,23 @@ impl Word<'_> {
     /// Emits it with the text up to a place, if there is any.
     #[inline]
     fn end(&mut self, at: usize, emit: &mut impl FnMut(&str, Range<usize>, bool)) {
-        if self.prefix.is_empty() && self.start == self.done {
+        if self.start == self.done {
             if self.start < at {
-                emit(self.text, self.start..at, false);
+                emit(self.text, self.start..at, true);
             }
             return;
         }
         self.buffer.push_str(&self.text[self.done..at]);
         let length = self.buffer.len();
-        if length > self.prefix.len() {
+        if length > 0 {
             self.buffer.push_str(PADDING);
-            emit(&self.buffer, 0..length, !self.prefix.is_empty());
+            emit(&self.buffer, 0..length, true);
         }
     }
 
     /// Another word begins at a place.
     fn clear(&mut self, at: usize) {
-        self.buffer.truncate(self.prefix.len());
+        self.buffer.clear();
         (self.start, self.done) = (at, at);
     }
 }
@@ -94,27 +97,39 @@ impl CharacterMap {
         }
     }
 
-    /// Whether [`CharacterMap::words`] gives the pieces that the next step makes.
-    pub(super) fn gives_words(&self) -> bool {
-        self.words.is_some()
+    /// What the steps after the next one put before each word; None if [`CharacterMap::words`] cannot be called.
+    pub(super) fn before_words(&self) -> Option<&str> {
+        self.words.as_ref().map(|words| words.prefix.as_str())
     }
 
     /// Calls `emit` with the words of the normalized text, each as a text and the range of bytes in it, and whether it
-    /// has the prefix.
+    /// is a whole word that gets the prefix. Otherwise the next step decides.
     ///
     /// # Panics
     ///
     /// As [`CharacterMap::normalized`].
     pub(super) fn words(&self, text: &str, mut emit: impl FnMut(&str, Range<usize>, bool)) {
-        let Some(Words { prefix }) = &self.words else { return };
-        let mut word = Word { text, prefix, buffer: prefix.clone(), start: 0, done: 0 };
+        let mut word = Word { text, buffer: String::new(), start: 0, done: 0 };
         // `space`: where to begin again if there is no word, because a character depends on the one before it.
         let (mut at, mut space, bytes, first) = (0, 0, text.as_bytes(), self.block(0));
         let mut near = (0, first); // the block of the last character, and its number
         while at < bytes.len() {
-            if bytes[at] < 0x80 && first.kinds[bytes[at] as usize] == Kind::Same {
-                at += 1;
-                continue;
+            let byte = bytes[at];
+            if byte < 0x80 {
+                if first.kinds[usize::from(byte)] == Kind::Same {
+                    at += 1;
+                    continue;
+                }
+            } else if byte < 0xE0 {
+                // The first one of two bytes.
+                let number = usize::from(byte & 0x1F) / 4;
+                if near.0 != number {
+                    near = (number, self.block(number));
+                }
+                if near.1.same >> (byte % 4) & 1 == 1 {
+                    at += 2;
+                    continue;
+                }
             }
             let (code, width) = code_at(bytes, at);
             if near.0 != code / BLOCK {
@@ -126,7 +141,7 @@ impl CharacterMap {
                     word.change(at, width, near.1.image(code));
                     at += width;
                 }
-                Kind::Space | Kind::ToSpace => {
+                Kind::Space | Kind::ToSpace if !self.may_join(text, at + width) => {
                     word.end(at, &mut emit);
                     (space, at) = (at, at + width);
                     word.clear(at);
@@ -145,7 +160,7 @@ impl CharacterMap {
                     }
                     space = at;
                 }
-                Kind::Apart | Kind::Unsure => {
+                Kind::Space | Kind::ToSpace | Kind::Apart | Kind::Unsure => {
                     let start = if word.is_empty(at) { space } else { word.start };
                     at = self.end_of_words(text, at);
                     space = at;
@@ -161,10 +176,9 @@ impl CharacterMap {
         word.end(at, &mut emit);
     }
 
-    /// Whether the character at a place may depend on the one before it.
+    /// Whether the character at a place may depend on the one before it, or that one on it.
     fn may_join(&self, text: &str, at: usize) -> bool {
-        let next = text[at..].chars().next();
-        next.is_some_and(|next| matches!(self.kind(next), Kind::Removed | Kind::Unsure))
+        text[at..].chars().next().is_some_and(|next| !self.begins_apart(next))
     }
 
     /// Where a text may be cut some way after a character that depends on its neighbours: after white space.
@@ -175,7 +189,7 @@ impl CharacterMap {
         let mut after_space = false;
         for (place, character) in text[start..].char_indices() {
             let kind = self.kind(character);
-            if after_space && !matches!(kind, Kind::Removed | Kind::Unsure) {
+            if after_space && self.begins_apart(character) {
                 return start + place;
             }
             after_space = matches!(kind, Kind::Space | Kind::ToSpace | Kind::Apart);

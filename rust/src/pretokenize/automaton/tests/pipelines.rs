@@ -42,7 +42,7 @@ impl Both {
 
     fn pretokens(&self, text: &str, start: Start) -> Vec<Vec<u8>> {
         let mut sink = Collected::default();
-        self.automata.run(text, start, &mut |text, at| sink.pretoken(text.as_bytes(), at));
+        self.automata.run(text, start, &mut |prefix, text, at| sink.prefixed(prefix, text.as_bytes(), at));
         sink.0
     }
 
