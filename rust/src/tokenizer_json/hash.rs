@@ -24,6 +24,7 @@ pub(crate) fn hashed_parts(vocabulary: &Vocabulary, more: &[String]) -> (String,
         json.push('"');
     }
     json.push(']');
-    let parts = vocabulary.merges.iter().flat_map(|&(left, right)| [left, right]);
-    (json, parts.flat_map(|token| places[token as usize].to_le_bytes()).collect())
+    let parts = vocabulary.merges.par_iter().with_min_len(1 << 12).flat_map_iter(|&(left, right)| [left, right]);
+    let parts: Vec<[u8; 8]> = parts.map(|token| places[token as usize].to_le_bytes()).collect();
+    (json, parts.into_flattened())
 }
