@@ -34,7 +34,7 @@ def main() -> None:
         folders = Folders(options.tokenizers, Path(scratch))
         setup = rows.Setup(options.text, folders, options.tokens, Path(scratch), options.rounds)
         for result in measure(setup, options):
-            if options.json:
+            if options.json and (result["tables"] or "scaling" in result):
                 result = _with_earlier(result, options.json)
                 options.json.parent.mkdir(parents=True, exist_ok=True)
                 options.json.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -79,6 +79,7 @@ def measure(setup: rows.Setup, options: argparse.Namespace) -> Iterator[dict[str
     counts = setup.scratch / "counts.parquet"
     setup.count(setup.llama3, setup.text, counts)
     result: dict[str, Any] = {"setting": setting(), "input": _input(setup, in_python(DISTINCT, counts)), "tables": []}
+    yield result
     for name, run in _measurements(setup, options).items():
         if name in options.only:
             start = time.perf_counter()

@@ -12,7 +12,7 @@ use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use self::recent::{Recent, Short};
 use crate::bpe::{in_parallel, PretokenEncoder};
-use crate::count::Words;
+use crate::count::{Words, INLINE};
 use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::pretokenize::{Pretokenizer, Sink};
@@ -99,6 +99,7 @@ impl Segmenter {
             known: &self.known,
             recent,
             done,
+            joined: Vec::new(),
             string: String::new(),
             symbols: Vec::new(),
             error: None,
@@ -317,6 +318,8 @@ struct Encoder<'s> {
     known: &'s [Mutex<Known>],
     recent: &'s mut Recent,
     done: Vec<Segmented>,
+    /// A pretoken with its prefix.
+    joined: Vec<u8>,
     string: String,
     symbols: Vec<u32>,
     error: Option<Error>,
@@ -387,6 +390,17 @@ impl Sink for Encoder<'_> {
         if self.error.is_none() {
             self.error = self.encode(bytes, at).err();
         }
+    }
+
+    fn prefixed(&mut self, prefix: &str, bytes: &[u8], at: Range<usize>) {
+        let mut joined = std::mem::take(&mut self.joined);
+        joined.clear();
+        joined.extend_from_slice(prefix.as_bytes());
+        joined.extend_from_slice(&bytes[at]);
+        let length = joined.len();
+        joined.extend([0; INLINE + 1]);
+        self.pretoken(&joined, 0..length);
+        self.joined = joined;
     }
 
     fn added(&mut self, id: u32) {

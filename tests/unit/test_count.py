@@ -386,8 +386,12 @@ def test_rules_for_a_space_and_what_joins_it_are_applied_in_words_and_at_cuts(tm
     parts = ["a", "b", "\u0915", " ", " ", "\t", "\u00a0", "\u0301", "\u200c", "\u200d", "\u093c", "\0"]
     texts = ["".join(numbers.choices(parts, k=numbers.randrange(12))) for _ in range(5_000)]
     documents = [builders.unigram() | {"pre_tokenizer": step} for step in (words, metaspace)]
-    for place, document in enumerate((*documents, builders.word_piece())):
-        tokenizer = tg.load(builders.write(tmp_path / str(place), document | {"normalizer": compiled}))
+    documents = [document | {"normalizer": compiled} for document in (*documents, builders.word_piece())]
+    for pattern, content in (({"Regex": " {2,}"}, " "), ({"String": "b"}, "\u0301"), ({"String": "b"}, "")):
+        steps = [{"type": "Replace", "pattern": pattern, "content": content}, compiled]
+        documents.append(documents[0] | {"normalizer": {"type": "Sequence", "normalizers": steps}})
+    for place, document in enumerate(documents):
+        tokenizer = tg.load(builders.write(tmp_path / str(place), document))
         assert tg.inspect(tokenizer).engine == "automata"
         pretokens = Counter(piece for text in texts for piece in tokenizer.pretokenize(text) if isinstance(piece, str))
         counted = tg.count(tokenizer, texts).top(10**9)

@@ -176,7 +176,10 @@ impl Table {
     fn add_long_later(&mut self, prefix: &[u8], rest: &[u8]) {
         let length = prefix.len() + rest.len();
         if length <= INLINE || length > LONGEST_WAITING {
-            self.add_many(&[prefix, rest].concat(), 1);
+            match prefix.is_empty() {
+                true => self.add_many(rest, 1),
+                false => self.add_many(&[prefix, rest].concat(), 1),
+            }
             return;
         }
         let start = self.long_bytes.len();

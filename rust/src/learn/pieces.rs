@@ -1,9 +1,9 @@
 //! Learns tokens for models without merges: Unigram and WordPiece.
 //!
-//! Every distinct pretoken is split by the model. Then two neighbours become a token, again and again: those that save
-//! the most tokens. A new token may change any word that contains its text, so each of these is split again, and what
-//! the token saves in one and costs in another is added up. A pair is worth no more than the number of its occurrences.
-//! Of equal pairs, the smaller pair of strings in code-point order is taken.
+//! Every distinct pretoken is split by a copy of the model ([`Growing`]). Then two neighbours become a token, again and
+//! again: those that save the most tokens. A new token may change any word that contains its text, so each of these is
+//! split again, and what the token saves in one and costs in another is added up. A pair is worth no more than the number
+//! of its occurrences. Of equal pairs, the smaller pair of strings in code-point order is taken.
 //!
 //! A new token of a Unigram model gets the score that its frequency has among the old ones: the logarithm of its share,
 //! plus the mean difference between score and logarithm of the old tokens of the text.
@@ -24,7 +24,7 @@ use super::trial::{Judge, Known, Obstacle, Past, Trial, Word, MANY};
 use crate::bpe::{pair_key, Alphabet};
 use crate::count::Counts;
 use crate::error::{Error, Result};
-use crate::model::{Growing, Model};
+use crate::model::{has_exact_sums, Growing, Model};
 use crate::stop::Stop;
 
 /// A token that was learned.
@@ -111,6 +111,8 @@ struct PieceLearner<'t> {
     refused: FxHashSet<u64>,
     strings: Vec<Option<Rc<str>>>,
     step: u32,
+    /// Whether sums of scores do not depend on their order.
+    is_exact: bool,
     /// The number of tokens of the text at first.
     total: f64,
     /// The mean difference of the score of a token and the logarithm of its share in the text.
@@ -121,7 +123,7 @@ struct PieceLearner<'t> {
 
 impl<'t> PieceLearner<'t> {
     fn new(model: &Model, counts: &'t Counts, preserved: Option<&'t Counts>, stop: &'t Stop) -> Result<Self> {
-        let model = Growing::new(model)?;
+        let (given, model) = (Growing::as_given(model)?, Growing::new(model)?);
         let number = counts.len() + preserved.map_or(0, Counts::len);
         if number >= u32::MAX as usize {
             return Err(Error::TooMany { number: number as u64, what: "pretokens" });
@@ -152,7 +154,7 @@ impl<'t> PieceLearner<'t> {
         let suffixes = Suffixes::new(&words, &numbers, stop)?;
         let mut learner = Self {
             suffixes,
-            base: reachable(&model, stop)?,
+            base: reachable(&[&given, &model], stop)?,
             new: BTreeSet::new(),
             pairs: FxHashMap::default(),
             heap: BinaryHeap::new(),
@@ -162,6 +164,7 @@ impl<'t> PieceLearner<'t> {
             refused: FxHashSet::default(),
             strings: vec![None; model.len()],
             step: 1,
+            is_exact: (0..model.len() as u32).all(|token| model.score(token).is_none_or(has_exact_sums)),
             total: 0.0,
             scale: 0.0,
             result: LearnedPieces::default(),
@@ -349,8 +352,8 @@ impl<'t> PieceLearner<'t> {
     }
 
     fn judge(&self) -> Judge<'_> {
-        let Self { model, words, tokens, past, stop, .. } = self;
-        Judge { model, words, tokens, past, stop }
+        let Self { model, words, tokens, past, stop, is_exact, .. } = self;
+        Judge { model, words, tokens, past, is_exact: *is_exact, stop }
     }
 
     fn candidate(&mut self, key: u64, count: u64) -> Candidate {
@@ -368,13 +371,16 @@ fn known(model: &Growing, token: u32) -> Known {
     Known { score: model.score(token).unwrap_or_default(), length }
 }
 
-/// The tokens of a Unigram model whose text becomes them, and their suffixes. Those of WordPiece always stay reachable.
-fn reachable(model: &Growing, stop: &Stop) -> Result<(Vec<String>, Suffixes)> {
+/// The tokens of a Unigram model whose text becomes them, in one of its forms, and their suffixes. Those of WordPiece
+/// always stay reachable.
+fn reachable(forms: &[&Growing; 2], stop: &Stop) -> Result<(Vec<String>, Suffixes)> {
+    let [model, _] = forms;
     if model.score(0).is_none() {
         return Ok((Vec::new(), Suffixes::default()));
     }
     let strings: Vec<String> = (0..model.len() as u32).map(|token| model.string(token).to_string()).collect();
-    let is_reachable = |token: &u32| model.split(&strings[*token as usize]).is_ok_and(|tokens| tokens == [*token]);
+    let becomes = |model: &Growing, token: u32| model.split(&strings[token as usize]).is_ok_and(|all| all == [token]);
+    let is_reachable = |token: &u32| forms.iter().any(|model| becomes(model, *token));
     let numbers: Vec<u32> = (0..strings.len() as u32).into_par_iter().filter(is_reachable).collect();
     let suffixes = Suffixes::new(&strings, &numbers, stop)?;
     Ok((strings, suffixes))

@@ -181,6 +181,8 @@ pub(super) struct Judge<'l> {
     pub(super) words: &'l [Word<'l>],
     pub(super) tokens: &'l [Known],
     pub(super) past: &'l [Past],
+    /// Whether sums of scores do not depend on their order.
+    pub(super) is_exact: bool,
     pub(super) stop: &'l Stop,
 }
 
@@ -341,7 +343,7 @@ impl<'l> Judge<'l> {
         entry.level = threshold + self.past[entry.word as usize].gained;
         let changes = threshold < score - ROUNDING && entry.state == State::Exact;
         let is_whole = will_be_known == word.text.len();
-        entry.tokens = (changes && is_whole).then(|| parts.joined(word, [before, after]));
+        entry.tokens = (changes && is_whole && self.is_exact).then(|| parts.joined(word, [before, after]));
         Ok(())
     }
 

@@ -1,6 +1,5 @@
 //! A Unigram or WordPiece model that new tokens are added to, one after the other.
 
-use super::unigram::rounded;
 use super::Model;
 use crate::bpe::CONTINUATION;
 use crate::error::{Error, Result};
@@ -16,8 +15,9 @@ const STEP: f64 = 1.0 / 16384.0;
 /// `max_sentence_length`.
 const LONGEST_WORD: usize = 4192;
 
-/// A copy of a model, with new tokens after those of the base. Its scores are rounded so that sums are exact: how a part
-/// of a word is split does not depend on what is before it. Other programs may choose another one of two equal paths.
+/// A copy of a model, with new tokens after those of the base. Scores that were written with 32 bits have these again, so
+/// that sums are exact: how a part of a word is split does not depend on what is before it. Of two paths with the same
+/// sum, the model itself may take the other one.
 #[derive(Debug)]
 pub(crate) struct Growing {
     model: Model,
@@ -27,9 +27,20 @@ pub(crate) struct Growing {
 
 impl Growing {
     pub(crate) fn new(model: &Model) -> Result<Self> {
+        let mut copy = Self::as_given(model)?;
+        if let Model::Unigram(unigram) = &copy.model {
+            if let Some(exact) = unigram.with_exact_sums() {
+                copy.model = Model::Unigram(exact);
+            }
+        }
+        Ok(copy)
+    }
+
+    /// The same, with the scores of the model.
+    pub(crate) fn as_given(model: &Model) -> Result<Self> {
         let copy = match model {
             Model::Bpe(_) => return Err(Error::NotForMerges),
-            Model::Unigram(unigram) => Model::Unigram(unigram.with_exact_sums()),
+            Model::Unigram(unigram) => Model::Unigram(unigram.clone()),
             Model::WordPiece(pieces) => Model::WordPiece(pieces.clone()),
         };
         Ok(Self { model: copy, new: Vec::new() })
@@ -102,7 +113,7 @@ impl Growing {
     pub(crate) fn push(&mut self, string: &str, score: f64) -> u32 {
         let token = self.len() as u32;
         match &mut self.model {
-            Model::Unigram(unigram) => unigram.push(string, rounded(score)),
+            Model::Unigram(unigram) => unigram.push(string, score),
             Model::WordPiece(pieces) => pieces.push(string, token),
             Model::Bpe(_) => {}
         }

@@ -26,6 +26,7 @@ use crate::stop::Stop;
 pub(crate) use growing::{occurrences, Growing};
 pub use remaining::Remaining;
 pub use summary::Summary;
+pub(crate) use unigram::has_exact_sums;
 pub use unigram::Unigram;
 pub use word_piece::WordPiece;
 

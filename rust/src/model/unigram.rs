@@ -11,9 +11,8 @@ use super::trie::{Trie, ROOT};
 use crate::bpe::{byte_token, Tokens, Vocabulary};
 use crate::error::{Error, Result};
 
-/// The inverse of what scores are rounded to. Sums of up to 2^21 are exact then.
-const EXACT: f64 = (1u64 << 32) as f64;
-const LARGE: f64 = (1u64 << 21) as f64;
+/// How far the library is from a number in a file, at most: some units in the last place.
+const MISREAD: f64 = 4.0 * f64::EPSILON;
 
 /// How much less than the lowest score an unknown character scores.
 const UNKNOWN_PENALTY: f64 = 10.0;
@@ -91,8 +90,8 @@ impl Unigram {
         Ok(Self { trie: Trie::new(tokens), scores, unknown, bytes, lowest, unknown_score, vocabulary })
     }
 
-    /// The same, with the scores that the `tokenizers` library reads where a file has these: of numbers with 17 digits,
-    /// it often reads a neighbour. Where two paths have the same sum, such differences decide between them.
+    /// The same, with the scores that the `tokenizers` library reads from a file with the shortest digits of these: for
+    /// 17 digits it often reads a neighbour. Where two paths have the same sum, such differences decide between them.
     ///
     /// # Errors
     ///
@@ -108,12 +107,17 @@ impl Unigram {
         Self::new(vocabulary, scores, unknown, byte_fallback)
     }
 
-    /// The same, with scores that are rounded so that their sums are exact, unless they are very large: scores of 32
-    /// bits stay as they are, and two paths that differ only by how a file was read have equal sums.
-    pub(super) fn with_exact_sums(&self) -> Self {
-        let scores: Vec<f64> = self.scores.iter().map(|score| rounded(*score)).collect();
+    /// The same, with the scores of 32 bits that a file was written from, if it was and their sums are exact. Two paths
+    /// that differ only by how the file was read have equal sums then.
+    pub(super) fn with_exact_sums(&self) -> Option<Self> {
+        let scores: Vec<f64> = self.scores.iter().map(|score| f64::from(*score as f32)).collect();
+        let is_near =
+            |(exact, score): (&f64, &f64)| has_exact_sums(*exact) && (exact - score).abs() <= score.abs() * MISREAD;
+        if !scores.iter().zip(&self.scores).all(is_near) {
+            return None;
+        }
         let lowest = self.lowest.map_or(f64::INFINITY, |lowest| scores[lowest as usize]);
-        Self { scores, unknown_score: lowest - UNKNOWN_PENALTY, ..self.clone() }
+        Some(Self { scores, unknown_score: lowest - UNKNOWN_PENALTY, ..self.clone() })
     }
 
     pub(super) fn tokens(&self) -> &Tokens {
@@ -298,12 +302,9 @@ impl Unigram {
     }
 }
 
-/// A score as a multiple of 2^-32, unless it is very large.
-pub(super) fn rounded(score: f64) -> f64 {
-    match score.abs() < LARGE {
-        true => (score * EXACT).round() / EXACT,
-        false => score,
-    }
+/// Whether sums of such scores are exact, as many as the longest word may have: multiples of 2^-32 that are not large.
+pub(crate) fn has_exact_sums(score: f64) -> bool {
+    (score * 2f64.powi(32)).fract() == 0.0 && score.abs() < 256.0
 }
 
 /// The bytes of the character that begins with a byte.

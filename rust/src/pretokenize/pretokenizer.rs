@@ -171,7 +171,7 @@ impl Pretokenizer {
                 guarded(|| self.run(text, at_start, sink)).unwrap_or_else(|reason| Err(Error::Pretokenize { reason }))
             }
             Route::Automata { added, automata } => {
-                let first = text.as_ptr();
+                let (first, mut joined) = (text.as_ptr(), String::new());
                 added.split(text, &mut |segment| match segment {
                     Segment::Added(place) => sink.added(self.added_ids[place]),
                     Segment::Text(text) => {
@@ -182,7 +182,11 @@ impl Pretokenizer {
                         };
                         automata.run(text, start, &mut |prefix, text, at| match &self.spelling {
                             Spelling::Text(Some(_)) if prefix.is_empty() => self.cut(&text[at], sink),
-                            Spelling::Text(Some(_)) => self.cut(&[prefix, &text[at]].concat(), sink),
+                            Spelling::Text(Some(_)) => {
+                                joined.clear();
+                                joined.extend([prefix, &text[at]]);
+                                self.cut(&joined, sink);
+                            }
                             _ if prefix.is_empty() => sink.pretoken(text.as_bytes(), at),
                             _ => sink.prefixed(prefix, text.as_bytes(), at),
                         });
@@ -219,8 +223,8 @@ impl Pretokenizer {
                 let spaces = text.bytes().enumerate().rev().filter(|(_, byte)| matches!(byte, b' ' | b'\n'));
                 spaces.map(|(at, byte)| (at, char::from(byte))).find_map(|(at, right)| {
                     let left = text[..at].chars().next_back().filter(|&left| may_end(left))?;
-                    let is_apart = automata.may_follow_cut(text[at + 1..].chars().next());
-                    (is_apart && automata.may_cut(left, right, inside)).then_some(at)
+                    let stays = automata.stays_before(right, text[at + 1..].chars().next());
+                    (stays && automata.may_cut(left, right, inside)).then_some(at)
                 })
             }
             _ => None,

@@ -58,7 +58,7 @@ def batches(documents: Iterable[str]) -> Iterator[list[str]]:
 
 
 def read_ahead(batches: Iterator[list[str]]) -> Iterator[list[str]]:
-    """The batches, of which a thread reads the next one while one is used.
+    """The same batches. While the caller uses one, another thread reads the next.
 
     The thread reads and the caller works, because an interrupt stops only what the main thread does.
     """

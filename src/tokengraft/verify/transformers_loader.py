@@ -159,10 +159,10 @@ def _import_faster() -> None:
     because it keeps the results of 550 folders in a cache of 128. That is over half of the time of its import. Another
     version of transformers may do it in another way: then nothing happens.
     """
-    from importlib.metadata import version
-
     if "transformers" in sys.modules:
         return
+    from importlib.metadata import version
+
     package = ModuleType("transformers")
     with suppress(Exception):
         package.__path__ = importlib.util.find_spec("transformers").submodule_search_locations  # type: ignore

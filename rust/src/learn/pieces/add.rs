@@ -92,8 +92,16 @@ impl PieceLearner<'_> {
         };
         let token = self.push_new(string, score);
         self.step += 1;
-        let adding =
-            Adding { model: &self.model, known: &self.tokens, token, score, gain, step: self.step, stop: self.stop };
+        let adding = Adding {
+            model: &self.model,
+            known: &self.tokens,
+            is_exact: self.is_exact,
+            token,
+            score,
+            gain,
+            step: self.step,
+            stop: self.stop,
+        };
         let several = adding.change(&mut self.words, &mut self.past, 0, &trial.several)?;
         let changes = adding.change_in_parallel(&mut self.words, &mut self.past, 0, &trial.entries)?.plus(several);
         for entry in &trial.several {
@@ -127,6 +135,7 @@ impl PieceLearner<'_> {
 struct Adding<'l> {
     model: &'l Growing,
     known: &'l [Known],
+    is_exact: bool,
     token: u32,
     score: f64,
     /// The score that its text gains.
@@ -182,7 +191,9 @@ impl Adding<'_> {
         scratch: &mut Vec<u32>,
     ) -> Result<()> {
         match (entry.state, &entry.tokens) {
-            (State::Joined, _) => changes.replace(word, self.joined(word, entry.at), [self.token].into_iter()),
+            (State::Joined, _) if self.is_exact => {
+                changes.replace(word, self.joined(word, entry.at), [self.token].into_iter())
+            }
             (_, Some(tokens)) => {
                 let (range, new) = differing(&word.tokens, tokens);
                 let new = new.iter().map(|other| if *other == NEW { self.token } else { *other });

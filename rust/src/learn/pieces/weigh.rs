@@ -5,7 +5,7 @@ use rayon::prelude::*;
 use super::{known, PieceLearner};
 use crate::error::Result;
 use crate::learn::trial::{Entry, Obstacle, Trial};
-use crate::model::occurrences;
+use crate::model::{has_exact_sums, occurrences};
 
 /// The words that are remembered for pairs, at least. More are for large texts.
 const REMEMBERED: usize = 1 << 22;
@@ -166,6 +166,7 @@ impl PieceLearner<'_> {
     pub(super) fn push(&mut self, string: &str, score: f64) -> u32 {
         let token = self.model.push(string, score);
         self.tokens.push(known(&self.model, token));
+        self.is_exact = self.is_exact && self.model.score(token).is_none_or(has_exact_sums);
         token
     }
 }

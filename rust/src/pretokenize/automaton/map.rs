@@ -41,7 +41,8 @@ struct Step {
 /// What becomes of the characters of a block, by their last byte.
 pub(super) struct Block {
     pub(super) kinds: [Kind; BLOCK],
-    /// For each quarter, a bit that is set if all its characters stay as they are: those of one first byte of two.
+    /// A bit for each quarter, set if all its characters stay as they are. In UTF-8, characters of two bytes with the same
+    /// first byte are a quarter.
     pub(super) same: u8,
     /// What becomes of those that change: places in `text`.
     images: [(u16, u16); BLOCK],
@@ -184,6 +185,11 @@ impl CharacterMap {
             }
         }
         end.unwrap_or(text.len())
+    }
+
+    /// Whether a character stays what it is.
+    pub(super) fn keeps(&self, character: char) -> bool {
+        matches!(self.kind(character), Kind::Same | Kind::Space)
     }
 
     /// Whether what stands before a character surely does not depend on it.

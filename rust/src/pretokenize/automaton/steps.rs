@@ -16,7 +16,7 @@ use crate::pretokenize::normalize::{is_stable, normalized, Form};
 use crate::pretokenize::pieces::SPACE;
 
 thread_local! {
-    /// The memory for text with a prefix, because there is one for every word.
+    /// The memory for text with a prefix that further steps are applied to.
     static BUFFER: Cell<String> = const { Cell::new(String::new()) };
 }
 
@@ -196,13 +196,24 @@ impl Automata {
         pairs.into_iter().all(|(left, right)| cuts(left, right))
     }
 
-    /// Whether white space at which a text is cut becomes the same whatever follows it, given the next character.
-    pub(crate) fn may_follow_cut(&self, next: Option<char>) -> bool {
-        let is_apart = |step: &Step| match step {
-            Step::Map(map) => next.is_some_and(|next| map.begins_apart(next)),
-            _ => true,
+    /// Whether white space becomes what it becomes alone, given the next character: no map looks at both. `None` if that
+    /// is not read yet.
+    pub(crate) fn stays_before(&self, space: char, next: Option<char>) -> bool {
+        let is_map = |step: &Step| matches!(step, Step::Map(_));
+        let (Some(last), Some(next)) = (self.steps.iter().rposition(is_map), next) else {
+            return !self.steps.iter().any(is_map);
         };
-        self.steps.iter().all(is_apart)
+        // Before the last map, the next character must stay what it is.
+        let is_unchanged = |step: &Step| match step {
+            Step::Map(map) => map.keeps(next),
+            Step::Normalize(form) => is_stable(next, *form),
+            Step::Replace { matcher, .. } => {
+                matcher.boundary(space, next, &self.classes).is_some_and(|boundary| boundary.never_begins)
+            }
+            Step::Strip { .. } | Step::Prefix { .. } | Step::Split { .. } => true,
+        };
+        let is_apart = matches!(&self.steps[last], Step::Map(map) if map.begins_apart(next));
+        is_apart && self.steps[..last].iter().all(is_unchanged)
     }
 
     /// How many times as long as a text its normalized form may be, at most.

@@ -103,7 +103,7 @@ impl CharacterMap {
     }
 
     /// Calls `emit` with the words of the normalized text, each as a text and the range of bytes in it, and whether it
-    /// is a whole word that gets the prefix. Otherwise the next step decides.
+    /// is a whole word, which gets the prefix if there is one. Otherwise the next step decides.
     ///
     /// # Panics
     ///

@@ -60,7 +60,8 @@ impl Both {
         let mut cuts = 0;
         for (at, right) in text.char_indices().skip(1).take(if text.len() < 100 { 100 } else { 2 }) {
             let Some(left) = text[..at].chars().next_back() else { continue };
-            if self.automata.may_cut(left, right, |_, _| false) {
+            let stays = self.automata.stays_before(right, text[at..].chars().nth(1));
+            if stays && self.automata.may_cut(left, right, |_, _| false) {
                 let parts = [self.pretokens(&text[..at], Start::Document), self.pretokens(&text[at..], Start::Cut)];
                 assert_eq!(show(&parts.concat()), show(&upstream), "{text:?} cut at {at} through {}", self.json);
                 cuts += 1;
