@@ -2,7 +2,10 @@
 
 import json
 import os
+import random
 import signal
+from collections import Counter
+from itertools import pairwise
 from threading import Event
 
 import builders
@@ -12,6 +15,7 @@ from tokenizers import Tokenizer as Upstream
 
 import tokengraft as tg
 from tokengraft import errors
+from tokengraft.formats.huggingface import read_tokenizer_json
 from tokengraft.tokenizer.piece_model import BYTE, CONTROL, NORMAL, UNKNOWN, PieceModel
 from tokengraft.verify.loaders import verify_folder
 
@@ -93,6 +97,20 @@ def test_a_word_that_is_too_long_for_word_piece_is_not_added(tmp_path):
     (word,) = extended(base, 5, include=["kas" * 50]).included
     assert word.token is None
     assert "unreachable" in word.reason
+
+
+def test_pairs_are_as_frequent_as_an_extension_says_also_where_rounding_decides():
+    numbers = random.Random(1)
+    for _ in range(400):
+        unit = numbers.choice([7, 10, 3])
+        scores = {token: -1 - numbers.randrange(64) / unit for token in ("▁", "a", "b", "aa", "ab", "ba")}
+        base = read_tokenizer_json(json.dumps(builders.unigram(scores)).encode(), name="tiny", files={})
+        texts = ["".join(numbers.choices("aab", k=numbers.randrange(2, 9))) for _ in range(6)]
+        extension = extended(base, 6, texts, limits=tg.Limits(min_count=1))
+        for size, merge in enumerate(extension.merges):
+            cut = extension[:size].apply(base)
+            found = Counter(pair for text in texts for pair in pairwise(strings(cut, text)))
+            assert found[merge.left, merge.right] == merge.frequency
 
 
 def test_tokens_of_one_frequency_have_scores_that_every_library_tells_apart(tmp_path):

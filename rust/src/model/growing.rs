@@ -1,5 +1,6 @@
 //! A Unigram or WordPiece model that new tokens are added to, one after the other.
 
+use super::unigram::as_read;
 use super::Model;
 use crate::bpe::CONTINUATION;
 use crate::error::{Error, Result};
@@ -21,6 +22,8 @@ const LONGEST_WORD: usize = 4192;
 #[derive(Debug)]
 pub(crate) struct Growing {
     model: Model,
+    /// Whether it has scores of 32 bits, and not those that are read from a file.
+    is_exact: bool,
     /// The strings of the new tokens.
     new: Vec<String>,
 }
@@ -30,7 +33,7 @@ impl Growing {
         let mut copy = Self::as_given(model)?;
         if let Model::Unigram(unigram) = &copy.model {
             if let Some(exact) = unigram.with_exact_sums() {
-                copy.model = Model::Unigram(exact);
+                (copy.model, copy.is_exact) = (Model::Unigram(exact), true);
             }
         }
         Ok(copy)
@@ -43,7 +46,7 @@ impl Growing {
             Model::Unigram(unigram) => Model::Unigram(unigram.clone()),
             Model::WordPiece(pieces) => Model::WordPiece(pieces.clone()),
         };
-        Ok(Self { model: copy, new: Vec::new() })
+        Ok(Self { model: copy, is_exact: false, new: Vec::new() })
     }
 
     /// The number of tokens, new ones included.
@@ -113,7 +116,7 @@ impl Growing {
     pub(crate) fn push(&mut self, string: &str, score: f64) -> u32 {
         let token = self.len() as u32;
         match &mut self.model {
-            Model::Unigram(unigram) => unigram.push(string, score),
+            Model::Unigram(unigram) => unigram.push(string, if self.is_exact { score } else { as_read(score) }),
             Model::WordPiece(pieces) => pieces.push(string, token),
             Model::Bpe(_) => {}
         }

@@ -102,9 +102,7 @@ impl Unigram {
         unknown: Option<u32>,
         byte_fallback: bool,
     ) -> Result<Self> {
-        let read = |score: &f64| serde_json::from_str(&serde_json::to_string(score).unwrap_or_default());
-        let scores = scores.iter().map(|score| read(score).unwrap_or(f64::NAN)).collect();
-        Self::new(vocabulary, scores, unknown, byte_fallback)
+        Self::new(vocabulary, scores.iter().copied().map(as_read).collect(), unknown, byte_fallback)
     }
 
     /// The same, with the scores of 32 bits that a file was written from, if it was and their sums are exact. Two paths
@@ -300,6 +298,12 @@ impl Unigram {
         self.trie.remove(string);
         self.scores.pop();
     }
+}
+
+/// The number that the `tokenizers` library reads from the shortest digits of a score. No number if there are none.
+pub(super) fn as_read(score: f64) -> f64 {
+    let digits = serde_json::to_string(&score).unwrap_or_default();
+    serde_json::from_str(&digits).unwrap_or(f64::NAN)
 }
 
 /// Whether sums of such scores are exact, as many as the longest word may have: multiples of 2^-32 that are not large.
